@@ -1,0 +1,6 @@
+[
+  inputs: ["{mix,.formatter}.exs", "{bench,config,examples,lib,native,test}/**/*.{ex,exs}"],
+  line_length: 98,
+  # Written out rather than imported, so that formatting works where Nx is not.
+  locals_without_parens: [defn: 1, defn: 2, defnp: 1, defnp: 2, deftransform: 1, deftransform: 2]
+]

@@ -1,0 +1,38 @@
+defmodule Mlx.Device.Supervisor do
+  @moduledoc false
+  # One Mlx.Device.Worker per device in use, started by its first use.
+
+  use DynamicSupervisor
+
+  alias Mlx.Device.Worker
+
+  def start_link(_opts), do: DynamicSupervisor.start_link(__MODULE__, [], name: __MODULE__)
+
+  @impl true
+  def init(_opts), do: DynamicSupervisor.init(strategy: :one_for_one)
+
+  @doc "The device's native worker, started if need be."
+  @spec start(Mlx.Device.t()) :: Mlx.Native.worker()
+  def start(device) do
+    case DynamicSupervisor.start_child(__MODULE__, {Worker, device}) do
+      {:ok, _} -> :ok
+      {:error, {:already_started, _}} -> :ok
+      {:error, {%{__exception__: true} = error, _stacktrace}} -> raise error
+      {:error, reason} -> raise Mlx.Error, kind: :native, op: "device", message: inspect(reason)
+    end
+
+    # It may have been stopped again since.
+    :persistent_term.get({Mlx.Device, device}, nil) || start(device)
+  end
+
+  @doc "Stops the device's native worker, if there is one."
+  @spec stop(Mlx.Device.t()) :: :ok
+  def stop(device) do
+    case Process.whereis(Worker.name(device)) do
+      nil -> :ok
+      pid -> DynamicSupervisor.terminate_child(__MODULE__, pid)
+    end
+
+    :ok
+  end
+end

@@ -1,0 +1,36 @@
+defmodule Mlx.Device.Worker do
+  @moduledoc false
+  # Owns a device's native worker on the BEAM's side: publishes its handle, and stops it when told
+  # to. Callers never talk to this process; they read the handle and post to the thread.
+
+  use GenServer
+
+  alias Mlx.{Native, NIF}
+
+  def start_link(device), do: GenServer.start_link(__MODULE__, device, name: name(device))
+
+  def name(:cpu), do: Mlx.Device.Worker.Cpu
+  def name({:gpu, index}), do: :"Elixir.Mlx.Device.Worker.Gpu#{index}"
+
+  @impl true
+  def init(device) do
+    Process.flag(:trap_exit, true)
+    # After a crash of this process the thread is as good as before, and arrays are on it.
+    worker = :persistent_term.get({Mlx.Device, device}, nil)
+
+    if worker == nil or NIF.worker_stopped(worker) do
+      :persistent_term.put({Mlx.Device, device}, Native.start_worker(device))
+    end
+
+    {:ok, device}
+  end
+
+  @impl true
+  def handle_info(_message, device), do: {:noreply, device}
+
+  @impl true
+  def terminate(_reason, device) do
+    NIF.worker_stop(:persistent_term.get({Mlx.Device, device}))
+    :persistent_term.erase({Mlx.Device, device})
+  end
+end

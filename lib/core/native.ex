@@ -1,0 +1,194 @@
+defmodule Mlx.Native do
+  @moduledoc false
+  # Posts to workers, waits for those answers that are data, and raises what went wrong. Everything
+  # above talks to the native side through here, and the only `receive` of the project is here.
+
+  alias Mlx.{Error, NIF}
+
+  @type array :: NIF.array()
+  @type worker :: NIF.worker()
+  @type program :: NIF.program()
+
+  # The reference is made in the very function that receives, which lets the BEAM skip the messages
+  # that were in the mailbox before it. Hence a macro: `await(eval_async, [arrays])` becomes
+  # `ref = make_ref()`, `NIF.eval_async(ref, arrays)` and the `receive`.
+  # No timeout: a worker answers everything it was posted, also when it is stopped, and a late
+  # answer would stay in the mailbox for good.
+  defmacrop await(nif, args) do
+    {name, _, _} = nif
+
+    quote do
+      ref = make_ref()
+
+      case NIF.unquote(name)(ref, unquote_splicing(args)) do
+        :ok ->
+          receive do
+            {^ref, {:ok, value}} -> value
+            {^ref, {:error, failure}} -> raise_failure(failure)
+          end
+
+        {:error, failure} ->
+          raise_failure(failure)
+      end
+    end
+  end
+
+  @doc "Runs instructions at once: an eager operation. The results are promises."
+  @spec run(NIF.instructions(), [non_neg_integer], [array], worker | nil) :: [array]
+  def run(instructions, outputs, inputs, worker \\ nil) do
+    case NIF.run(worker, instructions, outputs, inputs) do
+      :busy ->
+        make_room(worker, inputs)
+        run(instructions, outputs, inputs, worker)
+
+      posted ->
+        promised(posted)
+    end
+  end
+
+  @doc "Checks a program once. `inputs` is their number, or their types and shapes to be checked at each run."
+  @spec build(non_neg_integer | [{Mlx.Array.type(), tuple}], NIF.instructions(), [non_neg_integer]) ::
+          program
+  def build(inputs, instructions, outputs) do
+    case NIF.program_new(inputs, instructions, outputs) do
+      {:ok, program} -> program
+      {:error, failure} -> raise_failure(failure)
+    end
+  end
+
+  @doc "Runs a program. The results are promises."
+  @spec run_program(program, [array], worker | nil) :: [array]
+  def run_program(program, inputs, worker \\ nil) do
+    case NIF.program_run(worker, program, inputs) do
+      :busy ->
+        make_room(worker, inputs)
+        run_program(program, inputs, worker)
+
+      posted ->
+        promised(posted)
+    end
+  end
+
+  @doc "An array with a copy of the binary's bytes."
+  @spec from_binary(worker, Mlx.Array.type(), tuple, binary) :: array
+  def from_binary(worker, type, shape, binary) do
+    case NIF.from_binary(worker, type, shape, binary) do
+      :busy ->
+        make_room(worker, [])
+        from_binary(worker, type, shape, binary)
+
+      posted ->
+        hd(promised(posted))
+    end
+  end
+
+  @doc "The values, at most `limit` elements of them. Waits."
+  @spec to_binary(array, non_neg_integer | nil) :: binary
+  def to_binary(array, limit \\ nil), do: await(to_binary_async, [array, limit])
+
+  @doc "Computes the arrays, all of one worker, and waits."
+  @spec eval([array]) :: :ok
+  def eval([]), do: :ok
+
+  def eval(arrays) do
+    true = await(eval_async, [arrays])
+    :ok
+  end
+
+  @doc "The type and the shape. Waits."
+  @spec describe(array) :: {Mlx.Array.type(), tuple}
+  def describe(array) do
+    {type, dims} = await(describe_async, [array])
+    {type, List.to_tuple(dims)}
+  end
+
+  @doc "The array on another worker. Waits for its values."
+  @spec copy_to(array, worker) :: array
+  def copy_to(array, worker) do
+    {type, shape} = describe(array)
+    from_binary(worker, type, shape, to_binary(array))
+  end
+
+  @doc "Frees the array once what was posted before is done."
+  @spec deallocate(array) :: :ok | :already_deallocated
+  defdelegate deallocate(array), to: NIF
+
+  @doc "Where the array is."
+  @spec device(array) :: Mlx.Device.t()
+  defdelegate device(array), to: NIF
+
+  @doc "A short name of the array, for inspecting."
+  @spec inspect_ref(array) :: String.t()
+  def inspect_ref(array) do
+    "#Reference<" <> numbers = inspect(array)
+    [_node, _creation | rest] = numbers |> String.trim_trailing(">") |> String.split(".")
+    Enum.join(rest, ".")
+  end
+
+  @doc "Starts a worker and waits until its stream is there."
+  @spec start_worker(Mlx.Device.t()) :: worker
+  def start_worker(device) do
+    ref = make_ref()
+    worker = NIF.worker_start_async(ref, device)
+
+    receive do
+      {^ref, {:ok, true}} -> worker
+      {^ref, {:error, failure}} -> raise_failure(failure)
+    end
+  end
+
+  @doc "Waits until everything posted to the worker is computed."
+  @spec sync(worker) :: :ok
+  def sync(worker) do
+    true = await(worker_sync_async, [worker])
+    :ok
+  end
+
+  @doc "Panics inside a job of the worker, for tests."
+  @spec panic(worker) :: no_return
+  def panic(worker), do: await(worker_panic_async, [worker])
+
+  @doc """
+  Makes the calling process wait for every operation (`:sync`), so that an error is raised by the
+  operation that failed, or not (`:async`); answers the mode before.
+  """
+  @spec put_dispatch(:sync | :async) :: :sync | :async
+  def put_dispatch(mode) when mode in [:sync, :async] do
+    Process.put({Mlx, :dispatch}, mode) || :persistent_term.get({Mlx, :dispatch}, :async)
+  end
+
+  @doc "The value of a native answer that did not need to wait."
+  def answer!({:ok, value}), do: value
+  def answer!({:error, failure}), do: raise_failure(failure)
+
+  defp promised(arrays) when is_list(arrays), do: settle(arrays)
+
+  # What the BEAM sees of an array is a few words, so its collector must be told.
+  defp promised({:pressure, arrays}) do
+    :erlang.garbage_collect()
+    settle(arrays)
+  end
+
+  defp promised({:error, failure}), do: raise_failure(failure)
+
+  defp settle(arrays) do
+    case Process.get({Mlx, :dispatch}) || :persistent_term.get({Mlx, :dispatch}, :async) do
+      :async ->
+        arrays
+
+      :sync ->
+        eval(arrays)
+        arrays
+    end
+  end
+
+  # The queue is full: waits for its end, which bounds what a process can post ahead.
+  defp make_room(nil, [array | _]), do: sync(NIF.worker_of(array))
+  defp make_room(worker, []), do: sync(worker)
+  defp make_room(_worker, [array | _]), do: sync(NIF.worker_of(array))
+
+  @spec raise_failure({atom, String.t() | nil, String.t()}) :: no_return
+  defp raise_failure({kind, op, message}) do
+    raise Error, kind: kind, op: op, message: message
+  end
+end

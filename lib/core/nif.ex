@@ -1,0 +1,128 @@
+defmodule Mlx.NIF do
+  @moduledoc false
+  # The stubs of the native library, grouped as in native/mlx_nif/src/nif. Only Mlx.Native and the
+  # modules that ask something answered at once call them. A library that cannot be loaded leaves
+  # the module usable: whatever is called then raises with the cause and the remedy.
+
+  @on_load :load
+
+  @type array :: reference
+  @type worker :: reference
+  @type program :: reference
+  @type failure :: {:error, {kind :: atom, op :: String.t() | nil, message :: String.t()}}
+  @type posted :: [array] | {:pressure, [array]} | :busy | failure
+  @type instructions :: [{op :: atom | tuple, operands :: [non_neg_integer]}]
+
+  def load do
+    with {:error, {_, reason}} <- :erlang.load_nif(path(), 0) do
+      :persistent_term.put({__MODULE__, :load_error}, to_string(reason))
+    end
+
+    :ok
+  end
+
+  # A plain folder is asked for first: an escript or a moved release may have no application yet.
+  defp path do
+    priv =
+      case :code.priv_dir(:mlx) do
+        {:error, _} -> __DIR__ |> Path.join("../priv") |> String.to_charlist()
+        priv -> priv
+      end
+
+    :filename.join(priv, ~c"mlx_nif")
+  end
+
+  # Arrays
+
+  @spec from_binary(worker, Mlx.Array.type() | :bool, tuple, binary) :: posted
+  def from_binary(_worker, _type, _shape, _binary), do: not_loaded()
+
+  @spec to_binary_async(reference, array, non_neg_integer | nil) :: :ok | failure
+  def to_binary_async(_ref, _array, _limit), do: not_loaded()
+
+  @spec eval_async(reference, [array]) :: :ok | failure
+  def eval_async(_ref, _arrays), do: not_loaded()
+
+  @spec describe_async(reference, array) :: :ok | failure
+  def describe_async(_ref, _array), do: not_loaded()
+
+  @spec deallocate(array) :: :ok | :already_deallocated
+  def deallocate(_array), do: not_loaded()
+
+  @spec device(array) :: Mlx.Device.t()
+  def device(_array), do: not_loaded()
+
+  # Programs
+
+  @spec run(worker | nil, instructions, [non_neg_integer], [array]) :: posted
+  def run(_worker, _instructions, _outputs, _inputs), do: not_loaded()
+
+  @spec program_new(non_neg_integer | [{Mlx.Array.type(), tuple}], instructions, [non_neg_integer]) ::
+          {:ok, program} | failure
+  def program_new(_inputs, _instructions, _outputs), do: not_loaded()
+
+  @spec program_run(worker | nil, program, [array]) :: posted
+  def program_run(_worker, _program, _inputs), do: not_loaded()
+
+  @spec op_table() :: {[{String.t(), [String.t()]}], [Mlx.Array.type() | :bool]}
+  def op_table, do: not_loaded()
+
+  # Workers
+
+  @spec worker_start_async(reference, Mlx.Device.t()) :: worker
+  def worker_start_async(_ref, _device), do: not_loaded()
+
+  @spec worker_sync_async(reference, worker) :: :ok
+  def worker_sync_async(_ref, _worker), do: not_loaded()
+
+  @spec worker_of(array) :: worker
+  def worker_of(_array), do: not_loaded()
+
+  @spec worker_stop(worker) :: true
+  def worker_stop(_worker), do: not_loaded()
+
+  @spec worker_stopped(worker) :: boolean
+  def worker_stopped(_worker), do: not_loaded()
+
+  @spec worker_panic_async(reference, worker) :: :ok
+  def worker_panic_async(_ref, _worker), do: not_loaded()
+
+  @spec gpu_count() :: non_neg_integer
+  def gpu_count, do: not_loaded()
+
+  @spec versions() :: {headers :: String.t(), library :: String.t(), blas :: String.t()}
+  def versions, do: not_loaded()
+
+  # Memory
+
+  @spec memory() ::
+          {active :: non_neg_integer, cache :: non_neg_integer, peak :: non_neg_integer,
+           limit :: non_neg_integer}
+  def memory, do: not_loaded()
+
+  @spec memory_set_limit(non_neg_integer) :: {:ok, non_neg_integer} | failure
+  def memory_set_limit(_bytes), do: not_loaded()
+
+  @spec memory_set_cache_limit(non_neg_integer) :: {:ok, non_neg_integer} | failure
+  def memory_set_cache_limit(_bytes), do: not_loaded()
+
+  @spec memory_clear_cache() :: {:ok, true} | failure
+  def memory_clear_cache, do: not_loaded()
+
+  @spec memory_reset_peak() :: {:ok, true} | failure
+  def memory_reset_peak, do: not_loaded()
+
+  # nif_error, for the compiler must not conclude that these functions never return.
+  defp not_loaded do
+    :erlang.nif_error(%Mlx.Error{
+      kind: :not_loaded,
+      message: """
+      the native library of Mlx could not be loaded: \
+      #{:persistent_term.get({__MODULE__, :load_error}, "it was not found")}
+
+      Build it again with `mix compile.mlx_native --force` (as a dependency: `mix deps.compile mlx \
+      --force`), and see "Troubleshooting" in the README.\
+      """
+    })
+  end
+end

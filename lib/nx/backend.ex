@@ -1,0 +1,253 @@
+defmodule Mlx.Backend do
+  @moduledoc """
+  An `Nx.Backend` that keeps tensors in MLX arrays, on a CPU or a GPU.
+
+      config :nx, default_backend: Mlx.Backend
+
+  or for a script `Nx.global_default_backend({Mlx.Backend, device: :gpu})`. Operations then run on
+  the device that holds their tensors.
+
+  ## Options
+
+    * `:device` - where tensors are created: `:cpu`, `:gpu` or `{:gpu, index}`. Defaults to
+      `Mlx.Device.default/0`.
+
+  ## Results are promises
+
+  An operation posts its instructions to the worker of its device and returns at once. What it
+  computes is waited for when it is read: by `Nx.to_binary/1` and everything built on it, by
+  inspecting, by transferring. An operation that fails on the device raises `Mlx.Error` there.
+
+  ## Operands
+
+  Tensors of `Nx.BinaryBackend` are copied to the device of the others. Tensors of other backends
+  cannot be mixed with those of this one.
+
+  ## Types
+
+  `u8` to `u64`, `s8` to `s64`, `f16`, `bf16`, `f32`, `f64` and `c64`. The types below 8 bits, the
+  8-bit floats and `c128` raise `ArgumentError`. On GPUs `f64` is computed by the CPU.
+
+  ## Where Nx leaves the result open
+
+    * `Nx.gather/3` and `Nx.take/3` read the nearest element for a position outside the tensor;
+      `Nx.indexed_add/4` and `Nx.indexed_put/4` drop what would be written outside. Negative
+      positions are outside.
+    * Of several updates of one element `Nx.indexed_put/4` keeps the last on the CPU and any on a
+      GPU.
+    * Integers: `x / 0` is -1 in two's complement, `x rem 0` is `x`, shifts by the width or more
+      shift everything out. Nothing raises.
+    * Conversions to `bf16` round to the nearest; constants are cut off, as Nx does it.
+    * `Nx.sign/1` of NaN is NaN, and so is `Nx.clip/3` of NaN.
+
+  ## Reductions by a function
+
+  `Nx.reduce/4` and `Nx.window_reduce/5` call their function once per element that goes into one
+  result, for all results at once: with vectorized scalars, whose values it must not ask for.
+  Functions that are nothing but `Nx.add/2`, `Nx.multiply/2`, `Nx.max/2` or `Nx.min/2` become the
+  reduction of that kind.
+
+  ## Fallback
+
+  Every operation of Nx runs on the device. For one that a later version of Nx adds, what happens
+  instead is a policy, `config :mlx, fallback: :warn`:
+
+    * `:warn` (default) computes with `Nx.BinaryBackend` and logs a warning
+    * `:silent` does so without a word
+    * `:raise` raises `Mlx.Error`
+
+  Each emits the telemetry event `[:mlx, :fallback]` with the metadata `:op`.
+
+  ## Inspection
+
+  Tensors show their device and the reference of their array. Turn it off with
+  `config :mlx, add_backend_on_inspect: false`, a compile-time option.
+  """
+
+  @behaviour Nx.Backend
+
+  import Kernel, except: [inspect: 2]
+
+  alias Mlx.Backend, as: B
+  alias Mlx.Backend.{Fold, Inspect, Operands}
+  alias Mlx.{Device, Lower, Native, Type}
+  alias Nx.Tensor, as: T
+
+  @enforce_keys [:ref]
+  defstruct [:ref]
+
+  @type t :: %__MODULE__{ref: reference}
+
+  ## Creation
+
+  @impl true
+  def init(opts) do
+    opts = Keyword.validate!(opts, [:device])
+    if opts[:device], do: [device: Device.normalize!(opts[:device])], else: []
+  end
+
+  @impl true
+  def constant(out, number, opts), do: create(:constant, out, [number], opts)
+
+  @impl true
+  def iota(out, axis, opts), do: create(:iota, out, [axis], opts)
+
+  @impl true
+  def eye(out, opts), do: create(:eye, out, [], opts)
+
+  @impl true
+  def from_binary(%T{type: type, shape: shape} = out, binary, opts) do
+    binary = if is_list(binary), do: IO.iodata_to_binary(binary), else: binary
+    put(out, Native.from_binary(worker(opts), Type.held!(type), shape, binary))
+  end
+
+  defp create(name, out, args, opts) do
+    Operands.run(Lower.lower(name, out, args), out, [], worker(opts))
+  end
+
+  defp worker([]), do: Device.worker(Device.default())
+  defp worker(opts), do: Device.worker(opts[:device] || Device.default())
+
+  defp put(%T{} = out, ref), do: %{out | data: %B{ref: ref}}
+
+  ## Transfer
+
+  @impl true
+  def backend_deallocate(%T{data: %B{ref: ref}}), do: Native.deallocate(ref)
+
+  @impl true
+  def backend_copy(tensor, Nx.Tensor, opts), do: backend_copy(tensor, Nx.BinaryBackend, opts)
+
+  def backend_copy(%T{data: %B{ref: ref}} = tensor, B, opts),
+    do: put(tensor, Native.copy_to(ref, worker(opts)))
+
+  def backend_copy(tensor, backend, opts),
+    do: backend.from_binary(tensor, to_binary(tensor, Nx.size(tensor)), opts)
+
+  @impl true
+  def backend_transfer(%T{data: %B{ref: ref}} = tensor, B, opts) do
+    if Native.device(ref) == (opts[:device] || Device.default()),
+      do: tensor,
+      else: move(tensor, B, opts)
+  end
+
+  def backend_transfer(tensor, backend, opts), do: move(tensor, backend, opts)
+
+  defp move(tensor, backend, opts) do
+    moved = backend_copy(tensor, backend, opts)
+    backend_deallocate(tensor)
+    moved
+  end
+
+  @impl true
+  def to_binary(%T{data: %B{ref: ref}}, limit), do: Native.to_binary(ref, limit)
+
+  @impl true
+  def to_batched(%T{shape: batch_shape} = out, %T{shape: shape} = tensor, opts) do
+    {batch, size} = {elem(batch_shape, 0), elem(shape, 0)}
+    {full, rest} = {div(size, batch), rem(size, batch)}
+    more = if rest > 0 and opts[:leftover] == :repeat, do: 1, else: 0
+
+    Stream.map(0..(full + more - 1)//1, fn
+      ^full ->
+        last = rows(%{out | shape: put_elem(batch_shape, 0, rest)}, tensor, full * batch)
+        first = rows(%{out | shape: put_elem(batch_shape, 0, batch - rest)}, tensor, 0)
+        concatenate(out, [last, first], 0)
+
+      index ->
+        rows(out, tensor, index * batch)
+    end)
+  end
+
+  defp rows(%T{shape: shape} = out, tensor, start) do
+    starts = [start | List.duplicate(0, tuple_size(shape) - 1)]
+    slice(out, tensor, starts, Tuple.to_list(shape), List.duplicate(1, tuple_size(shape)))
+  end
+
+  @impl true
+  def inspect(tensor, opts), do: Inspect.inspect(tensor, opts)
+
+  @impl true
+  def from_pointer(_pointer, _type, _shape, _backend_opts, _opts) do
+    raise ArgumentError,
+          "Mlx does not support Nx.from_pointer/5 yet. Copy the memory into a binary and pass it " <>
+            "to Nx.from_binary/3"
+  end
+
+  @impl true
+  def to_pointer(_tensor, _opts) do
+    raise ArgumentError,
+          "Mlx does not support Nx.to_pointer/2 yet. Read the tensor with Nx.to_binary/1"
+  end
+
+  @impl true
+  def block(struct, output, args, fun) do
+    {leaves, tensors} = Operands.leaves(args)
+
+    case Lower.block(struct, output, leaves) do
+      :default -> apply(fun, [struct | args])
+      trees -> Operands.run_guarded(struct, trees, output, leaves, Operands.refs(tensors))
+    end
+  end
+
+  ## Reductions by a function of the caller's
+
+  @impl true
+  defdelegate reduce(out, t, acc, opts, fun), to: Fold
+
+  @impl true
+  defdelegate window_reduce(out, t, acc, dims, opts, fun), to: Fold
+
+  ## Operations, generated from the lowering
+  #
+  # A binary operation whose operands are on this backend already, as nearly always, becomes
+  #
+  #     def add(out, %T{data: %B{ref: ref0}} = arg0, %T{data: %B{ref: ref1}} = arg1) do
+  #       Operands.run(Lower.lower(:add, out, [%{arg0 | data: 0}, %{arg1 | data: 1}]), out, [ref0, ref1])
+  #     end
+  #
+  # and everything else goes through `Operands.import_and_run/4`.
+
+  for {name, arity} <- Nx.Backend.behaviour_info(:callbacks),
+      name not in Lower.not_computing(),
+      name not in [:constant, :iota, :eye, :reduce, :window_reduce] do
+    kinds = Operands.kinds(name, arity - 1)
+    args = Macro.generate_arguments(arity - 1, __MODULE__)
+
+    if :list not in kinds and name != :triangular_solve and
+         Lower.status(name) in [:native, :composed] do
+      tensors = for {:tensor, arg} <- Enum.zip(kinds, args), do: arg
+      refs = tensors |> length() |> Macro.generate_arguments(Mlx.Backend.Operands)
+      slots = tensors |> Enum.with_index() |> Map.new()
+      names = tensors |> Enum.zip(refs) |> Map.new()
+
+      patterns =
+        for {kind, arg} <- Enum.zip(kinds, args) do
+          if kind == :tensor,
+            do: quote(do: %T{data: %B{ref: unquote(names[arg])}} = unquote(arg)),
+            else: arg
+        end
+
+      leaves =
+        for {kind, arg} <- Enum.zip(kinds, args) do
+          if kind == :tensor,
+            do: quote(do: %{unquote(arg) | data: unquote(slots[arg])}),
+            else: arg
+        end
+
+      @impl true
+      def unquote(name)(out, unquote_splicing(patterns)) do
+        Operands.run(
+          Lower.lower(unquote(name), out, [unquote_splicing(leaves)]),
+          out,
+          [unquote_splicing(refs)]
+        )
+      end
+    end
+
+    @impl true
+    def unquote(name)(out, unquote_splicing(args)) do
+      Operands.import_and_run(unquote(name), out, [unquote_splicing(args)], unquote(kinds))
+    end
+  end
+end

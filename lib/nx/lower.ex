@@ -1,0 +1,123 @@
+defmodule Mlx.Lower do
+  @moduledoc false
+  # The one translation of an Nx operation into instructions, shared by the backend and the
+  # compiler. A lowering takes the name of an `Nx.Backend` callback, its template and the
+  # arguments after it (backend options dropped), and returns the tree that computes it. Tensors
+  # among the arguments are leaves: their `data` is their slot.
+  #
+  # The result has exactly the template's type and shape, whatever the operands' types are.
+
+  alias Mlx.Lower
+
+  @families [
+    Lower.Create,
+    Lower.Elementwise,
+    Lower.Integer,
+    Lower.Float,
+    Lower.Convert,
+    Lower.Shape,
+    Lower.Reduce,
+    Lower.Window,
+    Lower.Index,
+    Lower.Dot,
+    Lower.Conv,
+    Lower.Sort,
+    Lower.LinAlg,
+    Lower.Transform
+  ]
+
+  # Callbacks that move data or describe it; they compute nothing.
+  @not_computing [
+    :init,
+    :from_binary,
+    :backend_copy,
+    :backend_deallocate,
+    :backend_transfer,
+    :block,
+    :to_batched,
+    :to_binary,
+    :to_pointer,
+    :from_pointer,
+    :inspect
+  ]
+
+  @unsupported [
+    reduce: "a reduction by an arbitrary function runs Elixir code per element",
+    window_reduce: "a window reduction by an arbitrary function runs Elixir code per element"
+  ]
+
+  @lowered Map.new(@families, fn family -> {family, family.__lowered__()} end)
+  @table for {family, names} <- @lowered, {name, status} <- names, do: {name, {family, status}}
+
+  names = Keyword.keys(@table)
+  known = names ++ Keyword.keys(@unsupported)
+  computing = Keyword.keys(Nx.Backend.behaviour_info(:callbacks)) -- @not_computing
+
+  problems = [
+    {"neither lowered nor listed as unsupported", computing -- known},
+    {"lowered without being a callback of Nx.Backend", known -- computing},
+    {"lowered twice", names -- Enum.uniq(names)}
+  ]
+
+  for {problem, [_ | _] = names} <- problems do
+    raise CompileError,
+      file: __ENV__.file,
+      line: __ENV__.line,
+      description: "Nx operations #{problem}: #{Enum.map_join(names, ", ", &inspect/1)}"
+  end
+
+  @type tree :: Lower.Tree.tree()
+  @type status :: :native | :composed | {:unsupported, String.t()}
+
+  @doc "The tree (or one per result) that computes the callback `name` of Nx.Backend."
+  @spec lower(atom, Nx.Tensor.t(), [term]) :: tree | [tree]
+  for {name, {family, _status}} <- @table do
+    def lower(unquote(name), out, args),
+      do: unquote(family).unquote(Lower.Family.function(name))(out, args)
+  end
+
+  def lower(name, _out, _args) do
+    raise Mlx.Error,
+      kind: :unsupported,
+      op: to_string(name),
+      message: "Mlx does not support it yet: #{reason(name)}"
+  end
+
+  @doc "The trees of an `Nx.Block` struct, or `:default` when its default function is to be used."
+  @spec block(struct, Nx.Tensor.t() | tuple, [term]) :: tree | [tree] | :default
+  defdelegate block(struct, out, args), to: Lower.Block, as: :lower
+
+  @doc """
+  What Nx specifies to raise depending on values: the tree of a bool that tells whether to raise,
+  and the exception. `nil` for everything but `:triangular_solve` and Cholesky's block.
+  """
+  @spec guard(atom | struct, Nx.Tensor.t() | tuple, [term], tree | [tree]) ::
+          {tree, Exception.t()} | nil
+  def guard(:triangular_solve, _out, [a | _], _trees),
+    do: {Lower.LinAlg.singular(a), %ArgumentError{message: "can't solve for singular matrix"}}
+
+  def guard(%Nx.Block.LinAlg.Cholesky{}, out, _args, tree) do
+    {Lower.Decompose.indefinite(tree, out),
+     %ArgumentError{message: "cholesky needs positive-definite matrices"}}
+  end
+
+  def guard(_name, _out, _args, _trees), do: nil
+
+  @doc "How the callback `name` is computed."
+  @spec status(atom) :: status
+  for {name, {_family, status}} <- @table, do: def(status(unquote(name)), do: unquote(status))
+
+  for {name, why} <- @unsupported,
+      do: def(status(unquote(name)), do: {:unsupported, unquote(why)})
+
+  @doc "Every computing callback with its status, in alphabetical order."
+  @spec table() :: [{atom, status}]
+  def table, do: for(name <- unquote(Enum.sort(computing)), do: {name, status(name)})
+
+  @doc "The callbacks of Nx.Backend that compute nothing."
+  @spec not_computing() :: [atom]
+  def not_computing, do: @not_computing
+
+  for {name, why} <- @unsupported, do: defp(reason(unquote(name)), do: unquote(why))
+  defp reason(_name), do: "it is not an operation of Nx.Backend"
+end

@@ -1,0 +1,124 @@
+defmodule Mlx.Lower.Decompose do
+  @moduledoc false
+  # The decompositions of Nx.LinAlg that LAPACK does, for real matrices; narrower types are
+  # decomposed in f32. Complex ones run Nx's default functions.
+  import Mlx.Lower.Tree
+
+  alias Mlx.Lower.{Create, Sort}
+  alias Nx.Block.LinAlg
+
+  @doc "The trees of a block's results, or `:default`."
+  def lower(_struct, _out, [%{type: {:c, _}} | _]), do: :default
+
+  def lower(%LinAlg.Cholesky{}, out, [a]),
+    do: back({{:cholesky, false}, [wide(a, out)]}, out)
+
+  # MLX gives, for every row of A, its row in L; Nx wants the matrix that moves it there.
+  def lower(%LinAlg.LU{}, {p, l, u}, [a]) do
+    node = {:lu, [wide(a, l)]}
+    n = elem(p.shape, tuple_size(p.shape) - 1)
+    rows = {{:expand_dims_axes, [-1]}, [{:elem, node, 0}]}
+    moves = {:equal, [rows, Create.arange(n, {:u, 32})]}
+    [astype(moves, p.type), back({:elem, node, 1}, l), back({:elem, node, 2}, u)]
+  end
+
+  def lower(%LinAlg.QR{}, {q, r}, [a]) do
+    rank = tuple_size(a.shape)
+    {m, n} = {elem(a.shape, rank - 2), elem(a.shape, rank - 1)}
+    x = wide(a, q)
+
+    # A tall matrix beside the identity spans everything: its Q is complete.
+    if m > n and q.shape != a.shape do
+      batch = a.shape |> Tuple.to_list() |> Enum.drop(-2)
+      identity = {{:eye, m, m, 0, compute_type(q.type)}, []}
+      identity = {{:broadcast_to, List.to_tuple(batch ++ [m, m])}, [identity]}
+      node = {:qr, [{{:concatenate_axis, rank - 1}, [x, identity]}]}
+      grown = List.to_tuple(batch ++ [m, n + m])
+      [back({:elem, node, 0}, q), back(slice_axis({:elem, node, 1}, grown, rank - 1, 0, n), r)]
+    else
+      node = {:qr, [x]}
+      [back({:elem, node, 0}, q), back({:elem, node, 1}, r)]
+    end
+  end
+
+  # Nx orders eigenvalues by magnitude, the largest first; LAPACK by value, the least first.
+  def lower(%LinAlg.Eigh{}, {values, vectors}, [a]) do
+    {finite, x} = finite(wide(a, values), a, values)
+    node = {{:eigh, true}, [x]}
+    axis = tuple_size(values.shape) - 1
+    order = Sort.order({:abs, [{:elem, node, 0}]}, values.shape, axis, :desc)
+    columns = {{:broadcast_to, vectors.shape}, [{{:expand_dims_axes, [axis]}, [order]}]}
+
+    [
+      back_or_nan({{:take_along_axis, axis}, [{:elem, node, 0}, order]}, values, a, finite),
+      back_or_nan({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors, a, finite)
+    ]
+  end
+
+  def lower(%LinAlg.SVD{}, {u, s, vt}, [a]) do
+    {finite, x} = finite(wide(a, u), a, u)
+    node = {:svd, [x]}
+    rank = tuple_size(a.shape)
+    k = elem(s.shape, rank - 2)
+    full_u = put_elem(a.shape, rank - 1, elem(a.shape, rank - 2))
+    full_v = put_elem(a.shape, rank - 2, elem(a.shape, rank - 1))
+
+    left =
+      if u.shape == full_u,
+        do: {:elem, node, 0},
+        else: first({:elem, node, 0}, full_u, rank - 1, k)
+
+    right =
+      if vt.shape == full_v,
+        do: {:elem, node, 2},
+        else: first({:elem, node, 2}, full_v, rank - 2, k)
+
+    [
+      back_or_nan(left, u, a, finite),
+      back_or_nan({:elem, node, 1}, s, a, finite),
+      back_or_nan(right, vt, a, finite)
+    ]
+  end
+
+  def lower(_struct, _out, _args), do: :default
+
+  @doc "Whether the factor `l` says that its matrix was not positive definite."
+  def indefinite(tree, out) do
+    type = out.type
+    n = elem(out.shape, tuple_size(out.shape) - 1)
+    positive = {:greater, [tree, const(0, type)]}
+    off_diagonal = {:equal, [{{:eye, n, n, 0, {:u, 8}}, []}, const(0, {:u, 8})]}
+    fine = {{:all_axes, axes(nil, out.shape), false}, [{:logical_or, [positive, off_diagonal]}]}
+    from_bool({:logical_not, [fine]})
+  end
+
+  defp first(tree, shape, axis, count), do: slice_axis(tree, shape, axis, 0, count)
+
+  # LAPACK fails to converge on NaN and infinity. Such a matrix is taken for zeros, and its results
+  # become NaN. Whether it is finite is told per matrix, with unit axes behind.
+  defp finite(tree, a, out) do
+    type = compute_type(out.type)
+    rank = tuple_size(a.shape)
+    within = {:less, [{:abs, [tree]}, const(:infinity, type)]}
+    finite = {{:all_axes, [rank - 2, rank - 1], true}, [within]}
+    {finite, where(finite, tree, const(0, type))}
+  end
+
+  defp back_or_nan(tree, out, a, finite) do
+    type = compute_type(out.type)
+
+    # Values have an axis less than vectors.
+    finite =
+      if tuple_size(out.shape) < tuple_size(a.shape),
+        do: {{:squeeze_axes, [-1]}, [finite]},
+        else: finite
+
+    back(where(finite, tree, const(:nan, type)), out)
+  end
+
+  defp wide(a, out), do: cast(a, compute_type(out.type))
+  defp back(tree, out), do: cast(tree, compute_type(out.type), out.type)
+
+  defp compute_type({:f, 64}), do: {:f, 64}
+  defp compute_type(_type), do: {:f, 32}
+end

@@ -1,0 +1,87 @@
+defmodule Mlx.Lower.Family do
+  @moduledoc false
+  # The words in which a family of lowerings is written. Each defines the function
+  # `lower_NAME(out, args)` and records the name with its status, which `Mlx.Lower` collects:
+  #
+  #     unary exp: :exp                      the operand cast to out's type, one MLX operation
+  #     arith add: :add                      both operands cast to out's type
+  #     compare less: :less                  both cast to their merged type; bool becomes u8
+  #     lower :name, out, [args] do ...      MLX has the operation
+  #     compose :name, out, [args] do ...    several MLX operations make it up
+  #
+  # For example `arith add: :add` becomes
+  #
+  #     def lower_add(%{type: t}, [%{type: t}, %{type: t}] = args), do: {:add, args}
+  #     def lower_add(%{type: t}, [l, r]), do: {:add, [cast(l, t), cast(r, t)]}
+
+  defmacro __using__(_opts) do
+    quote do
+      import Mlx.Lower.Family
+      import Mlx.Lower.Tree
+      alias Nx.Tensor, as: T
+      Module.register_attribute(__MODULE__, :lowered, accumulate: true)
+      @before_compile Mlx.Lower.Family
+    end
+  end
+
+  defmacro __before_compile__(_env) do
+    quote do
+      @doc "The names lowered here, with their status."
+      def __lowered__,
+        do: unquote(Macro.escape(Module.get_attribute(__CALLER__.module, :lowered)))
+    end
+  end
+
+  defmacro unary(table) do
+    for {name, op} <- table do
+      quote do
+        @lowered {unquote(name), :native}
+        def unquote(function(name))(%{type: type}, [%{type: type}] = args),
+          do: {unquote(op), args}
+
+        def unquote(function(name))(%{type: type}, [t]), do: {unquote(op), [cast(t, type)]}
+      end
+    end
+  end
+
+  defmacro arith(table) do
+    for {name, op} <- table do
+      quote do
+        @lowered {unquote(name), :native}
+        def unquote(function(name))(%{type: type}, [%{type: type}, %{type: type}] = args),
+          do: {unquote(op), args}
+
+        def unquote(function(name))(%{type: type}, [l, r]),
+          do: {unquote(op), [cast(l, type), cast(r, type)]}
+      end
+    end
+  end
+
+  defmacro compare(table) do
+    for {name, op} <- table do
+      quote do
+        @lowered {unquote(name), :native}
+        def unquote(function(name))(_out, [%{type: type}, %{type: type}] = args),
+          do: from_bool({unquote(op), args})
+
+        def unquote(function(name))(_out, [%{type: left} = l, %{type: right} = r]) do
+          type = Nx.Type.merge(left, right)
+          from_bool({unquote(op), [cast(l, type), cast(r, type)]})
+        end
+      end
+    end
+  end
+
+  defmacro lower(name, out, args, do: body), do: define(name, :native, out, args, body)
+  defmacro compose(name, out, args, do: body), do: define(name, :composed, out, args, body)
+
+  defp define(name, status, out, args, body) do
+    quote do
+      @lowered {unquote(name), unquote(status)}
+      def unquote(function(name))(unquote(out), unquote(args)), do: unquote(body)
+    end
+  end
+
+  @doc "The function that lowers `name`."
+  def function(name), do: :"lower_#{name}"
+end

@@ -1,0 +1,150 @@
+defmodule Mlx.Lower.Index do
+  @moduledoc false
+  # Reading and writing at positions, most of them known only at run time. Starts of slices clamp
+  # so that the slice fits, reads clamp to the nearest element: the native side does so, for MLX
+  # checks nothing. Writes outside (negative positions are outside) are dropped here.
+  use Mlx.Lower.Family
+
+  lower :slice, _out, [t, starts, lengths, strides] do
+    dims = Tuple.to_list(t.shape)
+    limits = Enum.zip_with(dims, lengths, &-/2)
+
+    if Enum.all?(starts, &is_integer/1) do
+      starts = Enum.zip_with(starts, limits, &clamp/2)
+      stops = Enum.zip_with(starts, lengths, &+/2)
+      slice(t, t.shape, starts, stops, strides)
+    else
+      {axes, start} = dynamic_start(starts, limits)
+      window = {{:slice_dynamic, axes, lengths}, [t, start]}
+      zeros = List.duplicate(0, length(lengths))
+      window |> slice(List.to_tuple(lengths), zeros, lengths, strides)
+    end
+  end
+
+  lower :put_slice, out, [t, starts, slice] do
+    {t_cast, update} = {cast(t, out.type), cast(slice, out.type)}
+    lengths = Tuple.to_list(slice.shape)
+    limits = Enum.zip_with(Tuple.to_list(t.shape), lengths, &-/2)
+
+    if Enum.all?(starts, &is_integer/1) do
+      starts = Enum.zip_with(starts, limits, &clamp/2)
+      stops = Enum.zip_with(starts, lengths, &+/2)
+      {{:slice_update, starts, stops, List.duplicate(1, length(lengths))}, [t_cast, update]}
+    else
+      {axes, start} = dynamic_start(starts, limits)
+      {{:slice_update_dynamic, axes}, [t_cast, update, start]}
+    end
+  end
+
+  lower :gather, out, [t, indices, opts] do
+    axes = opts[:axes]
+    columns = columns(indices, axes, fn column, _axis -> column end)
+    sizes = unit_at(t.shape, axes)
+    gathered = List.to_tuple(batch(indices) ++ sizes)
+    reshape({{:gather, axes, sizes}, [t | columns]}, gathered, out.shape)
+  end
+
+  # The rows outside add nothing to wherever their clamped position is.
+  compose :indexed_add, out, [t, indices, updates, opts] do
+    axes = opts[:axes]
+    columns = columns(indices, axes, fn column, _axis -> column end)
+    inside = inside(indices, t.shape, axes)
+    inside = reshape(inside, List.to_tuple(batch(indices)), row_shape(indices, updates.shape))
+    updates = where(inside, cast(updates, out.type), const(0, out.type))
+
+    {{:scatter_add, axes},
+     [cast(t, out.type), update_shape(updates, indices, t.shape, axes) | columns]}
+  end
+
+  # A row outside overwrites an element that is appended for it and cut off again.
+  compose :indexed_put, out, [t, indices, updates, opts] do
+    [first | _] = axes = opts[:axes]
+    inside = inside(indices, t.shape, axes)
+    spare = elem(t.shape, first)
+
+    columns =
+      columns(indices, axes, fn
+        column, ^first ->
+          {column, type} = comparable(column, indices.type)
+          where(inside, column, const(spare, type))
+
+        column, _axis ->
+          column
+      end)
+
+    x = {{:pad, [first], [0], [1]}, [cast(t, out.type), const(0, out.type)]}
+    updates = update_shape(cast(updates, out.type), indices, t.shape, axes)
+    grown = put_elem(t.shape, first, spare + 1)
+    slice_axis({{:scatter, axes}, [x, updates | columns]}, grown, first, 0, spare)
+  end
+
+  # The starts of the axes that need one, in a type that holds all of them. The native side clamps
+  # them.
+  defp dynamic_start(starts, limits) do
+    case for {start, axis} <- Enum.with_index(starts), start != 0, do: {axis, start} do
+      [{axis, start}] ->
+        {[axis], reshape(start, {1})}
+
+      moved ->
+        {axes, starts} = Enum.unzip(moved)
+        {axes, {{:stack_axis, 0}, Enum.zip_with(starts, pick(limits, axes), &start_index/2)}}
+    end
+  end
+
+  defp start_index(start, limit) when is_integer(start), do: const(clamp(start, limit), {:s, 64})
+
+  defp start_index(%{type: {:u, 64} = type} = start, limit),
+    do: cast({:minimum, [start, const(limit, type)]}, type, {:s, 64})
+
+  defp start_index(start, _limit), do: cast(start, {:s, 64})
+
+  defp clamp(start, limit), do: start |> max(0) |> min(limit)
+  defp pick(list, positions), do: Enum.map(positions, &Enum.at(list, &1))
+
+  # Indices hold one position per row, one column per axis.
+  defp columns(indices, axes, fun) do
+    rank = tuple_size(indices.shape)
+    batch = Tuple.delete_at(indices.shape, rank - 1)
+
+    for {axis, k} <- Enum.with_index(axes) do
+      column = slice_axis(indices, indices.shape, rank - 1, k, k + 1)
+      fun.(reshape(column, batch), axis)
+    end
+  end
+
+  # Whether each row is inside, along every axis.
+  defp inside(indices, shape, axes) do
+    indices
+    |> columns(axes, fn column, axis ->
+      {column, type} = comparable(column, indices.type)
+      below = {:less, [column, const(elem(shape, axis), type)]}
+
+      case type do
+        {:u, _} -> below
+        _ -> {:logical_and, [below, {:greater_equal, [column, const(0, type)]}]}
+      end
+    end)
+    |> Enum.reduce(&{:logical_and, [&2, &1]})
+  end
+
+  # A bound is compared in a type that holds both it and every index.
+  defp comparable(index, {_, size} = type) when size < 32,
+    do: {cast(index, type, {:s, 32}), {:s, 32}}
+
+  defp comparable(index, type), do: {index, type}
+
+  defp row_shape(indices, update_shape) do
+    batch = batch(indices)
+    List.to_tuple(batch ++ List.duplicate(1, tuple_size(update_shape) - length(batch)))
+  end
+
+  defp batch(indices), do: indices.shape |> Tuple.to_list() |> Enum.drop(-1)
+
+  # MLX wants the full rank of the target after the rows, with unit axes where indices point.
+  defp update_shape(updates, indices, shape, axes) do
+    reshape(updates, List.to_tuple(batch(indices) ++ unit_at(shape, axes)))
+  end
+
+  defp unit_at(shape, axes),
+    do: axes |> Enum.reduce(shape, &put_elem(&2, &1, 1)) |> Tuple.to_list()
+end

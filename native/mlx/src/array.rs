@@ -1,0 +1,301 @@
+//! Arrays: owned handles to MLX's.
+
+use std::fmt;
+use std::os::raw::c_int;
+
+use mlx_ffi as ffi;
+
+use crate::dtype::Dtype;
+use crate::error::{Error, Result, check};
+use crate::memory;
+use crate::shape::Shape;
+use crate::stream::Stream;
+
+/// An array, computed or still to be computed. A clone is another handle to the same array.
+pub struct Array(ffi::mlx_array);
+
+// SAFETY: a handle is a shared pointer with an atomic count. What MLX keeps per thread is touched
+// only when an array is built or evaluated, and the worker that owns its stream does both.
+unsafe impl Send for Array {}
+
+impl Array {
+    /// The only way to make one: `call` fills in an empty handle and answers mlx-c's status.
+    /// A result larger than the memory limit is refused here, while it is still unevaluated:
+    /// MLX dereferences what its allocator returns without looking.
+    pub(crate) fn build(
+        op: &'static str,
+        call: impl FnOnce(*mut ffi::mlx_array) -> c_int,
+    ) -> Result<Self> {
+        // SAFETY: an empty handle needs no other.
+        let mut array = Self(unsafe { ffi::mlx_array_new() });
+        check(call(&mut array.0), op)?;
+        let (bytes, limit) = (array.nbytes(), memory::largest_array());
+        if bytes > limit {
+            return Err(Error::OutOfMemory { op, bytes, limit });
+        }
+        Ok(array)
+    }
+
+    /// Whether `len` bytes are what an array of this shape and type takes, and may be had.
+    pub fn check_bytes(len: usize, shape: &Shape, dtype: Dtype) -> Result<()> {
+        let op = "from_binary";
+        let bytes = shape.size() * dtype.size();
+        if len != bytes {
+            let dims = shape.dims();
+            return Err(Error::invalid(
+                op,
+                format!(
+                    "a {dtype:?} array of shape {dims:?} takes {bytes} bytes, and the binary has {len}"
+                ),
+            ));
+        }
+        let limit = memory::largest_array();
+        if bytes > limit {
+            return Err(Error::OutOfMemory { op, bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// An array with a copy of `bytes`, which are in native byte order and row-major.
+    pub fn from_bytes(bytes: &[u8], shape: &Shape, dtype: Dtype) -> Result<Self> {
+        let op = "from_binary";
+        Self::check_bytes(bytes.len(), shape, dtype)?;
+        let dims = shape.dims();
+        // SAFETY: `bytes` holds exactly the elements of the shape; MLX copies them.
+        let raw = unsafe {
+            ffi::mlx_array_new_data(
+                bytes.as_ptr().cast(),
+                dims.as_ptr(),
+                dims.len() as c_int,
+                dtype.raw(),
+            )
+        };
+        if raw.ctx.is_null() {
+            let message = crate::error::last_message();
+            return Err(Error::Native { op, message });
+        }
+        Ok(Self(raw))
+    }
+
+    pub(crate) fn raw(&self) -> ffi::mlx_array {
+        self.0
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        // SAFETY: the handle is live.
+        Dtype::from_raw(unsafe { ffi::mlx_array_dtype(self.0) })
+    }
+
+    /// The axes' sizes.
+    pub fn dims(&self) -> &[i32] {
+        // SAFETY: MLX keeps the shape as long as the array; an array of rank 0 may have none.
+        unsafe {
+            match ffi::mlx_array_ndim(self.0) {
+                0 => &[],
+                rank => std::slice::from_raw_parts(ffi::mlx_array_shape(self.0), rank),
+            }
+        }
+    }
+
+    /// The number of elements.
+    pub fn size(&self) -> usize {
+        // SAFETY: the handle is live.
+        unsafe { ffi::mlx_array_size(self.0) }
+    }
+
+    /// The size in bytes.
+    pub fn nbytes(&self) -> usize {
+        // SAFETY: the handle is live.
+        unsafe { ffi::mlx_array_nbytes(self.0) }
+    }
+
+    /// Whether the values are there.
+    pub fn is_available(&self) -> bool {
+        let mut available = false;
+        // SAFETY: the handle is live, and so is the place written to.
+        unsafe { ffi::_mlx_array_is_available(&mut available, self.0) };
+        available
+    }
+
+    /// Computes the values and waits for them. For the thread that built the array.
+    pub fn eval(&self) -> Result<()> {
+        // SAFETY: the handle is live.
+        check(unsafe { ffi::mlx_array_eval(self.0) }, "eval")
+    }
+
+    /// Begins to compute the values of all of them together, and does not wait.
+    pub fn eval_async(arrays: &[Self]) -> Result<()> {
+        let vector = Vector::new(arrays.iter());
+        // SAFETY: the vector is live.
+        check(unsafe { ffi::mlx_async_eval(vector.raw()) }, "eval")
+    }
+
+    /// Computes the values of all of them together and waits.
+    pub fn eval_all(arrays: &[Self]) -> Result<()> {
+        let vector = Vector::new(arrays.iter());
+        // SAFETY: the vector is live.
+        check(unsafe { ffi::mlx_eval(vector.raw()) }, "eval")
+    }
+
+    fn is_row_contiguous(&self) -> bool {
+        let mut contiguous = false;
+        // SAFETY: the handle is live, and so is the place written to.
+        unsafe { ffi::_mlx_array_is_row_contiguous(&mut contiguous, self.0) };
+        contiguous
+    }
+
+    /// The values as bytes, computed if need be; at most `limit` elements of them.
+    pub fn bytes(&self, limit: Option<usize>, stream: &Stream) -> Result<Bytes> {
+        let op = "to_binary";
+        let mut array = self.clone();
+        let wanted = limit.map_or(array.size(), |limit| limit.min(array.size()));
+        if wanted < array.size() {
+            array = Self::first(&array, wanted, stream)?;
+        }
+        array.eval()?;
+        if !array.is_row_contiguous() {
+            array = Self::build(op, |res| {
+                // SAFETY: both handles are live for the call.
+                unsafe { ffi::mlx_contiguous(res, array.0, false, stream.raw()) }
+            })?;
+            array.eval()?;
+        }
+        let len = wanted * array.dtype().size();
+        // SAFETY: the array is evaluated, so it has a buffer.
+        let data = unsafe { ffi::mlx_array_data_uint8(array.0) };
+        if data.is_null() && len > 0 {
+            return Err(Error::Native {
+                op,
+                message: "an evaluated array has no data".into(),
+            });
+        }
+        Ok(Bytes { array, data, len })
+    }
+
+    /// The first `wanted` elements in row-major order, without making the rest contiguous.
+    fn first(array: &Self, wanted: usize, stream: &Stream) -> Result<Self> {
+        let op = "to_binary";
+        let flat = Self::build(op, |res| {
+            // SAFETY: the handles and the shape are live for the call.
+            unsafe { ffi::mlx_reshape(res, array.0, [-1].as_ptr(), 1, stream.raw()) }
+        })?;
+        let stop = c_int::try_from(wanted).unwrap_or(c_int::MAX);
+        Self::build(op, |res| {
+            let (start, stop, stride) = ([0], [stop], [1]);
+            // SAFETY: the handles and the bounds are live for the call.
+            unsafe {
+                ffi::mlx_slice(
+                    res,
+                    flat.0,
+                    start.as_ptr(),
+                    1,
+                    stop.as_ptr(),
+                    1,
+                    stride.as_ptr(),
+                    1,
+                    stream.raw(),
+                )
+            }
+        })
+    }
+}
+
+impl Clone for Array {
+    fn clone(&self) -> Self {
+        // SAFETY: an empty handle needs no other; both are live for the call.
+        unsafe {
+            let mut raw = ffi::mlx_array_new();
+            ffi::mlx_array_set(&mut raw, self.0);
+            Self(raw)
+        }
+    }
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live and used no more.
+        unsafe { ffi::mlx_array_free(self.0) };
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Array({:?}, {:?})", self.dtype(), self.dims())
+    }
+}
+
+/// The values of an evaluated, contiguous array, which stays alive with them.
+#[derive(Debug)]
+pub struct Bytes {
+    array: Array,
+    data: *const u8,
+    len: usize,
+}
+
+// SAFETY: the array is evaluated, nothing writes to its buffer while a handle to it is held, and
+// the handle itself is only ever dropped.
+unsafe impl Send for Bytes {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    /// The array that holds the bytes.
+    pub fn into_array(self) -> Array {
+        self.array
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: `data` points to `len` bytes of the array's buffer, which lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+}
+
+/// A vector of arrays, for the calls that take many.
+pub(crate) struct Vector(ffi::mlx_vector_array);
+
+impl Vector {
+    pub(crate) fn new<'a>(arrays: impl Iterator<Item = &'a Array>) -> Self {
+        let handles: Vec<ffi::mlx_array> = arrays.map(|array| array.0).collect();
+        // SAFETY: the handles are live; the vector takes handles of its own.
+        Self(unsafe { ffi::mlx_vector_array_new_data(handles.as_ptr(), handles.len()) })
+    }
+
+    pub(crate) fn raw(&self) -> ffi::mlx_vector_array {
+        self.0
+    }
+
+    /// The arrays of a vector that `call` fills in.
+    pub(crate) fn build(
+        op: &'static str,
+        call: impl FnOnce(*mut ffi::mlx_vector_array) -> c_int,
+    ) -> Result<Vec<Array>> {
+        // SAFETY: an empty vector needs no other.
+        let mut vector = Self(unsafe { ffi::mlx_vector_array_new() });
+        check(call(&mut vector.0), op)?;
+        // SAFETY: the vector is live.
+        let size = unsafe { ffi::mlx_vector_array_size(vector.0) };
+        (0..size)
+            .map(|index| {
+                Array::build(op, |res| {
+                    // SAFETY: the vector is live and the index within it.
+                    unsafe { ffi::mlx_vector_array_get(res, vector.0, index) }
+                })
+            })
+            .collect()
+    }
+}
+
+impl Drop for Vector {
+    fn drop(&mut self) {
+        // SAFETY: the vector is live and used no more.
+        unsafe { ffi::mlx_vector_array_free(self.0) };
+    }
+}

@@ -1,0 +1,117 @@
+//! What can go wrong, by kind, with the operation it happened in.
+
+use std::ffi::CStr;
+use std::os::raw::c_int;
+
+/// A failure. Cloned freely: it poisons every result computed from the one that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The request itself is wrong: sizes, ranks, types, an unknown instruction.
+    #[error("{message}")]
+    InvalidArgument {
+        /// The operation that rejects it.
+        op: &'static str,
+        /// What is wrong, with the values.
+        message: String,
+    },
+    /// MLX refused; the text is MLX's own.
+    #[error("{message}")]
+    Native {
+        /// The operation that MLX refused.
+        op: &'static str,
+        /// MLX's text, untouched.
+        message: String,
+    },
+    /// A result larger than MLX's memory limit, refused before anything is allocated.
+    #[error(
+        "a result of {bytes} bytes exceeds the memory limit of {limit} bytes; work in smaller pieces"
+    )]
+    OutOfMemory {
+        /// The operation whose result is too large.
+        op: &'static str,
+        /// The result's size.
+        bytes: usize,
+        /// The limit in force.
+        limit: usize,
+    },
+    /// The worker was stopped before the job ran.
+    #[error("the worker of this device was stopped")]
+    Stopped,
+    /// Nobody holds the result any more, so the run was given up.
+    #[error("the run was given up because all its results were dropped")]
+    Cancelled,
+    /// The array was freed by its owner.
+    #[error("the array was deallocated")]
+    Deallocated,
+    /// A bug of ours, caught at the job's edge.
+    #[error("a job panicked: {message}; this is a bug in Mlx, please report it")]
+    Panic {
+        /// The panic's message.
+        message: String,
+    },
+}
+
+/// The result of anything here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A short name of the kind, the same that Elixir sees.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::InvalidArgument { .. } => "invalid_argument",
+            Self::Native { .. } => "native",
+            Self::OutOfMemory { .. } => "out_of_memory",
+            Self::Stopped => "stopped",
+            Self::Cancelled => "cancelled",
+            Self::Deallocated => "deallocated",
+            Self::Panic { .. } => "panic",
+        }
+    }
+
+    /// The operation it happened in, if it happened in one.
+    pub fn op(&self) -> Option<&'static str> {
+        match self {
+            Self::InvalidArgument { op, .. }
+            | Self::Native { op, .. }
+            | Self::OutOfMemory { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// Says that `op` is what rejects the request.
+    pub fn invalid(op: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::InvalidArgument { op, message }
+    }
+
+    /// Names the operation from the table, which knows it, in place of the C function.
+    #[must_use]
+    pub(crate) fn within(self, name: &'static str) -> Self {
+        match self {
+            Self::InvalidArgument { message, .. } => Self::InvalidArgument { op: name, message },
+            Self::Native { message, .. } => Self::Native { op: name, message },
+            Self::OutOfMemory { bytes, limit, .. } => Self::OutOfMemory {
+                op: name,
+                bytes,
+                limit,
+            },
+            other => other,
+        }
+    }
+}
+
+/// Turns a status of mlx-c into a result, with the text that MLX left for this thread.
+pub(crate) fn check(status: c_int, op: &'static str) -> Result<()> {
+    if status == 0 {
+        Ok(())
+    } else {
+        let message = last_message();
+        Err(Error::Native { op, message })
+    }
+}
+
+pub(crate) fn last_message() -> String {
+    // SAFETY: the pointer is to this thread's own buffer, which no call changes before it is copied.
+    let text = unsafe { CStr::from_ptr(mlx_ffi::mlx_ffi_last_error()) };
+    text.to_string_lossy().into_owned()
+}

@@ -1,0 +1,39 @@
+//! The safe core of Mlx: what a Rust program needs to compute with MLX and never crash.
+//!
+//! [`Worker`] is a thread that owns an MLX stream; everything that builds or evaluates arrays is a
+//! job of a worker. [`Program`] is a list of [`Op`]s over numbered slots, checked once and run many
+//! times. [`Promise`] is a result that the worker has yet to fill in. Knows nothing of the BEAM,
+//! but for the decoders that the feature `nif` adds.
+//!
+//! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `memory`, `ops`,
+//! `stream` and `version`.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+pub mod array;
+pub mod dtype;
+#[allow(unsafe_code)]
+pub mod error;
+#[allow(unsafe_code)]
+pub mod memory;
+#[allow(unsafe_code)]
+pub mod ops;
+pub mod program;
+pub mod promise;
+pub mod shape;
+#[allow(unsafe_code)]
+pub mod stream;
+#[allow(unsafe_code)]
+pub mod version;
+pub mod worker;
+
+pub use array::{Array, Bytes};
+pub use dtype::Dtype;
+pub use error::{Error, Result};
+pub use ops::Op;
+pub use program::{Instruction, Program};
+pub use promise::Promise;
+pub use shape::Shape;
+pub use stream::{Device, Stream, Streams};
+pub use worker::{Busy, Context, Input, Worker};

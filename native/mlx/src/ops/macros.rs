@@ -1,0 +1,85 @@
+//! What a row of the op table expands to.
+
+/// Calls a function of mlx-c that makes one array: `c!(mlx_sum_axes(x, [axes], keep), s)`.
+///
+/// A plain argument is passed by its `Raw` form, one in brackets as a pointer and a length. The
+/// call above expands to
+/// `Array::build("mlx_sum_axes", |res| unsafe { mlx_sum_axes(res, x, axes, axes.len(), keep, s) })`.
+macro_rules! c {
+    ($call:ident($($args:tt)*), $s:expr) => {
+        c!(@go $call, $s, []; $($args)*)
+    };
+    (@go $call:ident, $s:expr, [$($done:tt)*]; [$slice:expr] $(, $($rest:tt)*)?) => {
+        c!(@go $call, $s, [$($done)* $slice.as_ptr(), $slice.len(),]; $($($rest)*)?)
+    };
+    (@go $call:ident, $s:expr, [$($done:tt)*]; $arg:expr $(, $($rest:tt)*)?) => {
+        c!(@go $call, $s, [$($done)* $crate::ops::Raw::raw(&$arg),]; $($($rest)*)?)
+    };
+    (@go $call:ident, $s:expr, [$($done:tt)*];) => {
+        $crate::array::Array::build(stringify!($call), |res| {
+            // SAFETY: every handle and slice is borrowed for the call, and the types are those
+            // that the header declares.
+            unsafe { ::mlx_ffi::$call(res, $($done)* $s.raw()) }
+        })
+    };
+}
+
+/// The op table. A row is
+/// `Name(attribute: Type, ...) -> outputs => cpu |operands, stream| body;` where the attributes,
+/// the number of outputs (1 if left out) and the `cpu` marker (the op has no GPU kernel) are
+/// optional.
+///
+/// The rows make the enum [`Op`], which is also the wire format: a variant decodes from its name
+/// in snake case or from a tuple tagged by it, with the attributes in order. Its methods are all
+/// derived from the rows.
+macro_rules! ops {
+    ($($name:ident $(( $($attr:ident : $ty:ty),+ ))? $(-> $outputs:literal)?
+        => $($place:ident)? |$xs:pat_param, $s:ident| $body:expr;)*) => {
+        /// An operation of MLX with its attributes.
+        #[derive(Debug, Clone, PartialEq)]
+        #[cfg_attr(feature = "nif", derive(rustler::NifTaggedEnum), rustler(decode))]
+        #[allow(missing_docs)]
+        pub enum Op {
+            $($name $(( $($ty),+ ))?,)*
+        }
+
+        impl Op {
+            /// Every op with the names of its attributes.
+            pub const TABLE: &[(&str, &[&str])] = &[
+                $((stringify!($name), &[$($(stringify!($attr)),+)?]),)*
+            ];
+
+            fn variant(&self) -> &'static str {
+                match self { $(Self::$name { .. } => stringify!($name),)* }
+            }
+
+            /// How many arrays it makes.
+            pub fn outputs(&self) -> usize {
+                match self { $(Self::$name { .. } => ops!(@outputs $($outputs)?),)* }
+            }
+
+            fn needs_cpu(&self) -> bool {
+                match self { $(Self::$name { .. } => ops!(@cpu $($place)?),)* }
+            }
+
+            fn call(&self, operands: &[&Array], stream: &Stream, made: &mut Made) -> Result<()> {
+                match self {
+                    $(Self::$name $(( $($attr),+ ))? => match operands {
+                        $xs => {
+                            let $s = stream;
+                            $($(let $attr = $crate::ops::Attribute::get($attr);)+)?
+                            ($body)?.push(made);
+                        }
+                        #[allow(unreachable_patterns)]
+                        _ => return Err(wrong_operands(operands.len())),
+                    },)*
+                }
+                Ok(())
+            }
+        }
+    };
+    (@outputs) => { 1 };
+    (@outputs $outputs:literal) => { $outputs };
+    (@cpu) => { false };
+    (@cpu cpu) => { true };
+}

@@ -1,0 +1,86 @@
+//! Shape operations that MLX does not check enough.
+
+use crate::array::Array;
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::stream::Stream;
+
+pub(super) fn eye(rows: u32, cols: u32, diagonal: i32, dtype: Dtype, s: &Stream) -> Result<Array> {
+    let shape = Shape::new(vec![i64::from(rows), i64::from(cols)])?;
+    let [rows, cols] = [shape.dims()[0], shape.dims()[1]];
+    c!(mlx_eye(rows, cols, diagonal, dtype), s)
+}
+
+/// MLX trusts the strides; a view that leaves the array would read what is not its own.
+pub(super) fn as_strided(
+    x: &Array,
+    dims: &Shape,
+    strides: &[i64],
+    offset: u64,
+    s: &Stream,
+) -> Result<Array> {
+    let outside = || {
+        let (dims, size) = (dims.dims(), x.size());
+        Error::invalid(
+            "",
+            format!(
+                "a view of shape {dims:?}, strides {strides:?} and offset {offset} leaves an array of {size} elements"
+            ),
+        )
+    };
+    if dims.dims().len() != strides.len() {
+        return Err(outside());
+    }
+    let offset = usize::try_from(offset).map_err(|_| outside())?;
+    let (mut least, mut most) = (offset as i128, offset as i128);
+    for (dim, stride) in dims.dims().iter().zip(strides) {
+        let reach = i128::from(dim - 1).max(0) * i128::from(*stride);
+        least += reach.min(0);
+        most += reach.max(0);
+    }
+    if dims.size() > 0 && (least < 0 || most >= x.size() as i128) {
+        return Err(outside());
+    }
+    c!(mlx_as_strided(x, [dims.dims()], [strides], offset), s)
+}
+
+pub(super) fn pad(
+    x: &Array,
+    value: &Array,
+    axes: &[i32],
+    lows: &[i32],
+    highs: &[i32],
+    s: &Stream,
+) -> Result<Array> {
+    if axes.len() != lows.len() || axes.len() != highs.len() {
+        return Err(Error::invalid(
+            "",
+            format!("axes {axes:?}, lows {lows:?} and highs {highs:?} differ in number"),
+        ));
+    }
+    if lows.iter().chain(highs).any(|width| *width < 0) {
+        return Err(Error::invalid(
+            "",
+            format!("widths must not be negative: lows {lows:?}, highs {highs:?}"),
+        ));
+    }
+    Array::build("pad", |res| {
+        // SAFETY: the handles and slices are borrowed for the call; the mode is a C string.
+        unsafe {
+            mlx_ffi::mlx_pad(
+                res,
+                x.raw(),
+                axes.as_ptr(),
+                axes.len(),
+                lows.as_ptr(),
+                lows.len(),
+                highs.as_ptr(),
+                highs.len(),
+                value.raw(),
+                c"constant".as_ptr(),
+                s.raw(),
+            )
+        }
+    })
+}

@@ -1,0 +1,91 @@
+//! Results that are handed out before they are computed.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+
+/// The place of a result: empty until its worker fills it, once.
+///
+/// Its jobs come to the worker in the order in which they were posted, so whoever posts a job that
+/// reads a promise may count on the job that fills it having run.
+#[derive(Debug, Default)]
+pub struct Promise {
+    state: Mutex<State>,
+    /// Set where the owner is done with it; no job posted later may use it.
+    closed: AtomicBool,
+    /// Jobs posted that will read it.
+    readers: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Pending,
+    Ready(Array),
+    Failed(Error),
+}
+
+impl Promise {
+    /// The array, or why there is none.
+    pub fn get(&self) -> Result<Array> {
+        match &*self.state() {
+            State::Ready(array) => Ok(array.clone()),
+            State::Failed(error) => Err(error.clone()),
+            State::Pending => Err(Error::invalid(
+                "promise",
+                "it is read before the job that fills it has run",
+            )),
+        }
+    }
+
+    /// Fills it in. For the worker.
+    pub fn fill(&self, result: Result<Array>) {
+        *self.state() = match result {
+            Ok(array) => State::Ready(array),
+            Err(error) => State::Failed(error),
+        };
+    }
+
+    /// Gives up the array. For the worker.
+    pub fn empty(&self) {
+        self.fill(Err(Error::Deallocated));
+    }
+
+    /// Marks it as not to be used by any later job, and answers whether it already was.
+    pub fn close(&self) -> bool {
+        self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether nobody can use it any more, but for jobs already posted.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether neither an owner nor a job posted can still read it.
+    pub fn is_abandoned(&self) -> bool {
+        self.is_closed() && self.readers.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn acquire(&self) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self) {
+        self.readers.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Its array, if that is still to be computed.
+    pub fn unevaluated(&self) -> Option<Array> {
+        match &*self.state() {
+            State::Ready(array) if !array.is_available() => Some(array.clone()),
+            _ => None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while it was held left it whole: every change is one assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

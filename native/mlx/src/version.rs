@@ -1,0 +1,50 @@
+//! What was compiled against, and what is really loaded.
+
+use std::ffi::CStr;
+
+use mlx_ffi as ffi;
+
+use crate::error::{Error, Result};
+
+/// The MLX version whose headers were compiled against.
+pub const HEADERS: &str = ffi::HEADER_VERSION;
+
+/// The version of the MLX library that is loaded.
+pub fn library() -> String {
+    // SAFETY: the string is ours from `mlx_string_new` to `mlx_string_free`.
+    unsafe {
+        let mut string = ffi::mlx_string_new();
+        ffi::mlx_version(&mut string);
+        let data = ffi::mlx_string_data(string);
+        let version = if data.is_null() {
+            String::new()
+        } else {
+            CStr::from_ptr(data).to_string_lossy().into_owned()
+        };
+        ffi::mlx_string_free(string);
+        version
+    }
+}
+
+/// The file whose BLAS serves MLX, or an empty string where MLX's own does.
+pub fn blas() -> String {
+    // SAFETY: the pointer is to a string that is never freed.
+    let file = unsafe { CStr::from_ptr(ffi::mlx_ffi_blas()) };
+    file.to_string_lossy().into_owned()
+}
+
+/// MLX's C++ classes are inline in its headers: a library of another version would be called with
+/// the wrong layouts.
+pub(crate) fn check() -> Result<()> {
+    let library = library();
+    if library == HEADERS {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "version",
+        format!(
+            "the MLX library that was loaded is version {library}, and Mlx was built for {HEADERS}: \
+             unset LD_LIBRARY_PATH and MLX_DIR, or build again"
+        ),
+    ))
+}

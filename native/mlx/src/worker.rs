@@ -1,0 +1,392 @@
+//! Workers: threads that own an MLX stream and do whatever touches it.
+//!
+//! MLX keeps streams per thread, so what a worker builds only that worker can evaluate. Callers
+//! post jobs and go on; a job that reads is answered through a function of the caller's, exactly
+//! once: also when the job panics, and when the worker was stopped before the job's turn came.
+//!
+//! The thread ends when the last [`Worker`] handle is gone, and never before: arrays are dropped
+//! on it even after a stop.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::program::Program;
+use crate::promise::Promise;
+use crate::stream::{Device, Streams};
+
+/// MLX walks deep graphs recursively in places.
+const STACK: usize = 64 << 20;
+/// Queued instructions beyond which a caller is asked to wait.
+const QUEUE_LIMIT: usize = 16_384;
+/// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
+const LAZY_OPS: usize = 512;
+const LAZY_BYTES: usize = 256 << 20;
+/// How long unevaluated results may lie while there is nothing else to do.
+const IDLE: Duration = Duration::from_micros(200);
+/// Growth of active memory, in bytes and as a share, that asks the callers to collect garbage.
+const GROWTH: usize = 64 << 20;
+
+/// The queue has reached its limit: wait with [`Worker::call`] and post again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy;
+
+type Job = Box<dyn FnOnce(Option<&mut Context>) + Send>;
+
+enum Message {
+    Job { weight: usize, job: Job },
+    Release(Arc<Promise>),
+    Drop(Array),
+    Wake,
+}
+
+struct State {
+    device: Device,
+    /// Instructions posted and not yet done.
+    queued: AtomicUsize,
+    stopped: AtomicBool,
+    pressure: AtomicBool,
+}
+
+/// A handle to a worker's thread.
+#[derive(Clone)]
+pub struct Worker {
+    sender: Sender<Message>,
+    state: Arc<State>,
+}
+
+/// A promise that a job will read: while one lives, the promise's own job is not given up.
+pub struct Input(Arc<Promise>);
+
+impl Input {
+    /// Announces that a job will read `promise`.
+    pub fn new(promise: Arc<Promise>) -> Self {
+        promise.acquire();
+        Self(promise)
+    }
+
+    /// The array, once the job's turn has come.
+    pub fn get(&self) -> Result<Array> {
+        self.0.get()
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+impl Worker {
+    /// Starts the thread. `ready` is told once its stream is there, or why it is not; in the
+    /// latter case the worker answers like a stopped one.
+    pub fn start(
+        device: Device,
+        ready: impl FnOnce(Result<()>) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (sender, receiver) = unbounded();
+        let state = Arc::new(State {
+            device,
+            queued: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            pressure: AtomicBool::new(false),
+        });
+        let shared = state.clone();
+        thread::Builder::new()
+            .name(format!("mlx {device:?}").to_lowercase())
+            .stack_size(STACK)
+            .spawn(move || {
+                let mut context = match Streams::new(device) {
+                    Ok(streams) => {
+                        ready(Ok(()));
+                        Some(Context::new(streams, shared.clone()))
+                    }
+                    Err(error) => {
+                        shared.stopped.store(true, Ordering::Release);
+                        ready(Err(error));
+                        None
+                    }
+                };
+                work(&receiver, &shared, &mut context);
+            })?;
+        Ok(Self { sender, state })
+    }
+
+    /// The device it computes on.
+    pub fn device(&self) -> Device {
+        self.state.device
+    }
+
+    /// Whether `other` is a handle to the same thread.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
+    /// Ends it for callers: jobs queued and posted from now on are answered [`Error::Stopped`].
+    pub fn stop(&self) {
+        self.state.stopped.store(true, Ordering::Release);
+        self.send(Message::Wake);
+    }
+
+    /// Whether [`Worker::stop`] was called, or its stream could not be made.
+    pub fn is_stopped(&self) -> bool {
+        self.state.stopped.load(Ordering::Acquire)
+    }
+
+    /// Whether memory has grown so much since the last time that garbage is worth collecting.
+    /// Answers true to one caller only.
+    pub fn take_pressure(&self) -> bool {
+        self.state.pressure.load(Ordering::Relaxed)
+            && self.state.pressure.swap(false, Ordering::Relaxed)
+    }
+
+    /// Does `job` on the worker and passes its result to `reply`, there.
+    /// For callers that wait, so their number bounds the queue.
+    pub fn call<T: 'static>(
+        &self,
+        job: impl FnOnce(&mut Context) -> Result<T> + Send + 'static,
+        reply: impl FnOnce(Result<T>) + Send + 'static,
+    ) {
+        self.post(0, job, reply);
+    }
+
+    /// Runs `program` and hands out its results at once, to be filled in.
+    pub fn run(
+        &self,
+        program: Arc<Program>,
+        inputs: Vec<Input>,
+    ) -> std::result::Result<Vec<Arc<Promise>>, Busy> {
+        let outputs = promises(program.outputs());
+        self.room()?;
+        let results = outputs.clone();
+        let watched = outputs.clone();
+        self.post(
+            program.len(),
+            move |context| {
+                let cancelled = || watched.iter().all(|promise| promise.is_abandoned());
+                let arrays = inputs.iter().map(Input::get);
+                let made = program.run(arrays, &context.streams, cancelled)?;
+                context.track(program.len(), &made, &watched);
+                Ok(made)
+            },
+            move |made| fill(&results, made),
+        );
+        Ok(outputs)
+    }
+
+    /// Makes an array on the worker and hands it out at once. `bytes` is what the job holds.
+    pub fn make(
+        &self,
+        bytes: usize,
+        make: impl FnOnce() -> Result<Array> + Send + 'static,
+    ) -> std::result::Result<Arc<Promise>, Busy> {
+        self.room()?;
+        let promise = Arc::new(Promise::default());
+        let result = [promise.clone()];
+        self.post(
+            1 + bytes / (1 << 16),
+            move |context| {
+                let made = make()?;
+                context.grow(made.nbytes());
+                Ok(vec![made])
+            },
+            move |made| fill(&result, made),
+        );
+        Ok(promise)
+    }
+
+    /// Empties `promise` after the jobs already posted.
+    pub fn release(&self, promise: Arc<Promise>) {
+        self.send(Message::Release(promise));
+    }
+
+    /// Drops `array` on the thread that owns it.
+    pub fn discard(&self, array: Array) {
+        self.send(Message::Drop(array));
+    }
+
+    fn room(&self) -> std::result::Result<(), Busy> {
+        if self.state.queued.load(Ordering::Relaxed) < QUEUE_LIMIT {
+            Ok(())
+        } else {
+            Err(Busy)
+        }
+    }
+
+    fn post<T: 'static>(
+        &self,
+        weight: usize,
+        job: impl FnOnce(&mut Context) -> Result<T> + Send + 'static,
+        reply: impl FnOnce(Result<T>) + Send + 'static,
+    ) {
+        let job: Job = Box::new(move |context| {
+            reply(match context {
+                None => Err(Error::Stopped),
+                Some(context) => catch_unwind(AssertUnwindSafe(|| job(context)))
+                    .unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
+            });
+        });
+        self.state.queued.fetch_add(weight, Ordering::Relaxed);
+        self.send(Message::Job { weight, job });
+    }
+
+    fn send(&self, message: Message) {
+        // It fails only if the thread is gone, and the thread outlives its handles.
+        let _ = self.sender.send(message);
+    }
+}
+
+/// What a job may use: it lives on the worker's thread.
+pub struct Context {
+    /// The streams of the worker's device.
+    pub streams: Streams,
+    state: Arc<State>,
+    /// Results that may be unevaluated.
+    lazy: Vec<Weak<Promise>>,
+    ops: usize,
+    bytes: usize,
+    /// Active memory when garbage was last asked to be collected.
+    mark: usize,
+}
+
+impl Context {
+    fn new(streams: Streams, state: Arc<State>) -> Self {
+        Self {
+            streams,
+            state,
+            lazy: Vec::new(),
+            ops: 0,
+            bytes: 0,
+            mark: memory::active(),
+        }
+    }
+
+    /// Takes note of unevaluated results, and evaluates them where there are many: neither a graph
+    /// nor what it holds on to may grow without bound.
+    fn track(&mut self, ops: usize, made: &[Array], promises: &[Arc<Promise>]) {
+        self.lazy.extend(promises.iter().map(Arc::downgrade));
+        self.ops += ops;
+        self.bytes += made.iter().map(Array::nbytes).sum::<usize>();
+        if self.ops > LAZY_OPS || self.bytes > LAZY_BYTES {
+            // The newest are not filled in yet, and are to be evaluated too.
+            self.evaluate(made.to_vec());
+        }
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes > LAZY_BYTES {
+            self.evaluate(Vec::new());
+        }
+    }
+
+    /// Computes what lies unevaluated and waits for it.
+    pub fn settle(&mut self) {
+        self.bytes = LAZY_BYTES + 1;
+        self.evaluate(Vec::new());
+    }
+
+    fn has_lazy(&self) -> bool {
+        self.ops > 0
+    }
+
+    /// Begins to compute every result that somebody still holds. A failure is left for the reader
+    /// of the result that fails.
+    fn evaluate(&mut self, mut arrays: Vec<Array>) {
+        let held = self.lazy.drain(..).filter_map(|promise| promise.upgrade());
+        arrays.extend(held.filter_map(|promise| {
+            (!promise.is_abandoned())
+                .then(|| promise.unevaluated())
+                .flatten()
+        }));
+        if !arrays.is_empty() && Array::eval_async(&arrays).is_err() {
+            for array in &arrays {
+                let _ = array.eval();
+            }
+        }
+        // Whoever makes results faster than they are computed would fill the memory with them.
+        if self.bytes > LAZY_BYTES {
+            let _ = Array::eval_all(&arrays);
+        }
+        (self.ops, self.bytes) = (0, 0);
+        self.measure();
+    }
+
+    /// Garbage collection knows nothing of native memory; asks for one when that has grown.
+    fn measure(&mut self) {
+        let active = memory::active();
+        if active > self.mark + self.mark / 4 + GROWTH {
+            self.state.pressure.store(true, Ordering::Relaxed);
+            self.mark = active;
+        } else if active < self.mark {
+            self.mark = active;
+        }
+    }
+}
+
+fn work(receiver: &Receiver<Message>, state: &State, context: &mut Option<Context>) {
+    while let Some(message) = next(receiver, context) {
+        if state.stopped.load(Ordering::Acquire) {
+            // Frees what the stream holds; what handles still name goes with them.
+            *context = None;
+        }
+        match message {
+            Message::Job { weight, job } => {
+                // What panics here is a reply; the job it answers has been caught before.
+                let _ = catch_unwind(AssertUnwindSafe(|| job(context.as_mut())));
+                state.queued.fetch_sub(weight, Ordering::Relaxed);
+            }
+            Message::Release(promise) => promise.empty(),
+            Message::Drop(array) => drop(array),
+            Message::Wake => (),
+        }
+    }
+}
+
+/// The next message; while there is none, evaluates what lies unevaluated.
+fn next(receiver: &Receiver<Message>, context: &mut Option<Context>) -> Option<Message> {
+    if let Some(context) = context.as_mut().filter(|context| context.has_lazy()) {
+        match receiver.recv_timeout(IDLE) {
+            Ok(message) => return Some(message),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => context.evaluate(Vec::new()),
+        }
+    }
+    receiver.recv().ok()
+}
+
+fn promises(count: usize) -> Vec<Arc<Promise>> {
+    (0..count).map(|_| Arc::default()).collect()
+}
+
+fn fill(promises: &[Arc<Promise>], made: Result<Vec<Array>>) {
+    match made {
+        Ok(arrays) => {
+            for (promise, array) in promises.iter().zip(arrays) {
+                promise.fill(Ok(array));
+            }
+        }
+        Err(error) => {
+            for promise in promises {
+                promise.fill(Err(error.clone()));
+            }
+        }
+    }
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> Error {
+    let message = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    Error::Panic { message }
+}

@@ -1,0 +1,102 @@
+//! What the tests share: a worker, and arrays from and to Rust values.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use mlx::{
+    Array, Context, Device, Dtype, Error, Input, Instruction, Op, Program, Promise, Result, Shape,
+    Worker,
+};
+
+pub fn worker() -> Worker {
+    let (ready, is_ready) = channel();
+    let worker = Worker::start(Device::Cpu, move |state| ready.send(state).unwrap()).unwrap();
+    is_ready.recv().unwrap().unwrap();
+    worker
+}
+
+/// Does a job and waits for its result.
+pub fn call<T: Send + 'static>(
+    worker: &Worker,
+    job: impl FnOnce(&mut Context) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (reply, replied) = channel();
+    worker.call(job, move |result| reply.send(result).unwrap());
+    replied.recv().expect("exactly one reply")
+}
+
+pub trait Element: Copy {
+    const DTYPE: Dtype;
+    fn bytes(self) -> Vec<u8>;
+    fn from_bytes(bytes: &[u8]) -> Self;
+}
+
+macro_rules! elements {
+    ($($ty:ty => $dtype:ident),*) => {$(
+        impl Element for $ty {
+            const DTYPE: Dtype = Dtype::$dtype;
+            fn bytes(self) -> Vec<u8> { self.to_ne_bytes().to_vec() }
+            fn from_bytes(bytes: &[u8]) -> Self { Self::from_ne_bytes(bytes.try_into().unwrap()) }
+        }
+    )*};
+}
+
+elements!(u8 => Uint8, u32 => Uint32, u64 => Uint64, i8 => Int8, i32 => Int32, i64 => Int64, f32 => Float32, f64 => Float64);
+
+pub fn array<T: Element>(worker: &Worker, dims: &[i64], values: &[T]) -> Arc<Promise> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.bytes()).collect();
+    let shape = Shape::new(dims.to_vec()).unwrap();
+    worker
+        .make(bytes.len(), move || {
+            Array::from_bytes(&bytes, &shape, T::DTYPE)
+        })
+        .unwrap()
+}
+
+pub fn read<T: Element>(worker: &Worker, promise: &Arc<Promise>) -> Result<Vec<T>> {
+    let input = Input::new(promise.clone());
+    let (dtype, bytes) = call(worker, move |context| {
+        let array = input.get()?;
+        let dtype = array.dtype();
+        Ok((dtype, array.bytes(None, &context.streams.main)?.to_vec()))
+    })?;
+    assert_eq!(dtype, T::DTYPE);
+    Ok(bytes.chunks(dtype.size()).map(T::from_bytes).collect())
+}
+
+pub fn instruction(op: Op, operands: &[u32]) -> Instruction {
+    Instruction {
+        op,
+        operands: operands.iter().copied().collect(),
+    }
+}
+
+pub fn inputs(promises: &[&Arc<Promise>]) -> Vec<Input> {
+    promises.iter().map(|p| Input::new((*p).clone())).collect()
+}
+
+/// Runs one operation.
+pub fn run(worker: &Worker, op: Op, operands: &[&Arc<Promise>]) -> Vec<Arc<Promise>> {
+    let slots: Vec<u32> = (0..operands.len() as u32).collect();
+    let outputs = op.outputs() as u32;
+    let first = operands.len() as u32;
+    let program = Program::new(
+        operands.len(),
+        vec![instruction(op, &slots)],
+        (first..first + outputs).collect(),
+    )
+    .unwrap();
+    worker.run(Arc::new(program), inputs(operands)).unwrap()
+}
+
+/// Runs one operation and reads its first result.
+pub fn value<T: Element>(worker: &Worker, op: Op, operands: &[&Arc<Promise>]) -> Result<Vec<T>> {
+    read(worker, &run(worker, op, operands)[0])
+}
+
+pub fn failure(worker: &Worker, op: Op, operands: &[&Arc<Promise>]) -> Error {
+    let made = run(worker, op, operands);
+    let input = Input::new(made[0].clone());
+    call(worker, move |_| input.get().and_then(|array| array.eval())).unwrap_err()
+}

@@ -1,0 +1,215 @@
+//! Operations. Oracle: values computed by hand.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+use common::*;
+
+use mlx::ops::Bytes;
+use mlx::{Dtype, Op, Shape};
+
+fn shape(dims: &[i64]) -> Shape {
+    Shape::new(dims.to_vec()).unwrap()
+}
+
+#[test]
+fn elementwise_and_broadcast() {
+    let w = worker();
+    let a = array(&w, &[2, 2], &[1f32, 2.0, 3.0, 4.0]);
+    let b = array(&w, &[2], &[10f32, 20.0]);
+    assert_eq!(
+        value::<f32>(&w, Op::Add, &[&a, &b]).unwrap(),
+        [11.0, 22.0, 13.0, 24.0]
+    );
+    assert_eq!(
+        value::<f32>(&w, Op::Subtract, &[&b, &a]).unwrap(),
+        [9.0, 18.0, 7.0, 16.0]
+    );
+    assert_eq!(
+        value::<f32>(&w, Op::Square, &[&a]).unwrap(),
+        [1.0, 4.0, 9.0, 16.0]
+    );
+    let less = run(&w, Op::Less, &[&a, &b]).remove(0);
+    assert_eq!(
+        value::<u8>(&w, Op::Astype(Dtype::Uint8), &[&less]).unwrap(),
+        [1, 1, 1, 1]
+    );
+    let c = array(&w, &[2, 2], &[-1f32; 4]);
+    assert_eq!(
+        value::<f32>(&w, Op::Where, &[&less, &c, &a]).unwrap(),
+        [-1.0; 4]
+    );
+}
+
+#[test]
+fn shapes() {
+    let w = worker();
+    let a = array(&w, &[2, 3], &[1i32, 2, 3, 4, 5, 6]);
+    let t = |op| value::<i32>(&w, op, &[&a]).unwrap();
+    assert_eq!(t(Op::TransposeAxes(vec![1, 0])), [1, 4, 2, 5, 3, 6]);
+    assert_eq!(t(Op::Reshape(shape(&[3, 2]))), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(t(Op::Flip(vec![1])), [3, 2, 1, 6, 5, 4]);
+    assert_eq!(
+        t(Op::Slice(vec![0, 1], vec![2, 3], vec![1, 1])),
+        [2, 3, 5, 6]
+    );
+    assert_eq!(t(Op::BroadcastTo(shape(&[2, 2, 3]))).len(), 12);
+    let v = array(&w, &[], &[9i32]);
+    let padded = value::<i32>(&w, Op::Pad(vec![1], vec![1], vec![0]), &[&a, &v]).unwrap();
+    assert_eq!(padded, [9, 1, 2, 3, 9, 4, 5, 6]);
+    let joined = value::<i32>(&w, Op::ConcatenateAxis(1), &[&a, &a]).unwrap();
+    assert_eq!(joined, [1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6]);
+    let strided = t(Op::AsStrided(shape(&[2, 2]), vec![1, 2], 1));
+    assert_eq!(strided, [2, 4, 3, 5]);
+}
+
+#[test]
+fn reductions_scans_and_order() {
+    let w = worker();
+    let a = array(&w, &[2, 3], &[3f32, 1.0, 2.0, 6.0, 5.0, 4.0]);
+    let t = |op| value::<f32>(&w, op, &[&a]).unwrap();
+    assert_eq!(t(Op::SumAxes(vec![0], false)), [9.0, 6.0, 6.0]);
+    assert_eq!(t(Op::ProdAxes(vec![0, 1], false)), [720.0]);
+    assert_eq!(t(Op::MaxAxes(vec![1], true)), [3.0, 6.0]);
+    assert_eq!(t(Op::SortAxis(1)), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(
+        t(Op::Cumsum(1, false, true)),
+        [3.0, 4.0, 6.0, 6.0, 11.0, 15.0]
+    );
+    assert_eq!(
+        value::<u32>(&w, Op::ArgmaxAxis(1, false), &[&a]).unwrap(),
+        [0, 0]
+    );
+    assert_eq!(
+        value::<u32>(&w, Op::ArgsortAxis(1), &[&a]).unwrap(),
+        [1, 2, 0, 2, 1, 0]
+    );
+}
+
+#[test]
+fn products() {
+    let w = worker();
+    let a = array(&w, &[2, 2], &[1f32, 2.0, 3.0, 4.0]);
+    assert_eq!(
+        value::<f32>(&w, Op::Matmul, &[&a, &a]).unwrap(),
+        [7.0, 10.0, 15.0, 22.0]
+    );
+    let dot = value::<f32>(&w, Op::Tensordot(vec![0], vec![0]), &[&a, &a]).unwrap();
+    assert_eq!(dot, [10.0, 14.0, 14.0, 20.0]);
+}
+
+#[test]
+fn decompositions_make_several_arrays() {
+    let w = worker();
+    let a = array(&w, &[2, 2], &[2f32, 0.0, 0.0, 3.0]);
+    let made = run(&w, Op::Eigh(true), &[&a]);
+    assert_eq!(read::<f32>(&w, &made[0]).unwrap(), [2.0, 3.0]);
+    let made = run(&w, Op::Svd, &[&a]);
+    assert_eq!(read::<f32>(&w, &made[1]).unwrap(), [3.0, 2.0]);
+    let made = run(&w, Op::Lu, &[&a]);
+    assert_eq!(read::<u32>(&w, &made[0]).unwrap(), [0, 1]);
+    assert_eq!(run(&w, Op::Qr, &[&a]).len(), 2);
+}
+
+#[test]
+fn integer_division_never_signals() {
+    let w = worker();
+    let a = array(&w, &[4], &[7i32, -7, i32::MIN, 5]);
+    let b = array(&w, &[4], &[2i32, 0, -1, -1]);
+    assert_eq!(
+        value::<i32>(&w, Op::FloorDivide, &[&a, &b]).unwrap(),
+        [3, -1, i32::MIN, -5]
+    );
+    assert_eq!(
+        value::<i32>(&w, Op::Remainder, &[&a, &b]).unwrap(),
+        [1, -7, 0, 0]
+    );
+    let a = array(&w, &[2], &[7u8, 9]);
+    let b = array(&w, &[2], &[0u8, 2]);
+    assert_eq!(
+        value::<u8>(&w, Op::FloorDivide, &[&a, &b]).unwrap(),
+        [255, 4]
+    );
+    assert_eq!(value::<u8>(&w, Op::Remainder, &[&a, &b]).unwrap(), [7, 1]);
+}
+
+#[test]
+fn indices_outside_are_clamped() {
+    let w = worker();
+    let a = array(&w, &[3, 2], &[0f32, 1.0, 10.0, 11.0, 20.0, 21.0]);
+    let wild = array(&w, &[3], &[-5i64, 1, i64::MAX]);
+    let rows = value::<f32>(&w, Op::TakeAxis(0), &[&a, &wild]).unwrap();
+    assert_eq!(rows, [0.0, 1.0, 10.0, 11.0, 20.0, 21.0]);
+    let huge = array(&w, &[1], &[u64::MAX]);
+    let rows = value::<f32>(&w, Op::Gather(vec![0], vec![1, 2]), &[&a, &huge]).unwrap();
+    assert_eq!(rows, [20.0, 21.0]);
+    let start = array(&w, &[1], &[100i32]);
+    let tail = value::<f32>(&w, Op::SliceDynamic(vec![0], vec![2, 2]), &[&a, &start]).unwrap();
+    assert_eq!(tail, [10.0, 11.0, 20.0, 21.0]);
+    let updates = array(&w, &[3, 1, 1], &[1f32, 2.0, 3.0]);
+    let added = value::<f32>(&w, Op::ScatterAdd(vec![0]), &[&a, &updates, &wild]).unwrap();
+    assert_eq!(added, [1.0, 1.0, 12.0, 11.0, 23.0, 21.0]);
+    let along = array(&w, &[1, 2], &[7i32, -7]);
+    let picked = value::<f32>(&w, Op::TakeAlongAxis(0), &[&a, &along]).unwrap();
+    assert_eq!(picked, [20.0, 1.0]);
+    let float = array(&w, &[1], &[1f32]);
+    assert_eq!(
+        failure(&w, Op::TakeAxis(0), &[&a, &float]).kind(),
+        "invalid_argument"
+    );
+}
+
+#[test]
+fn constants_are_exact() {
+    let w = worker();
+    let bytes = Bytes(u64::MAX.to_ne_bytes().to_vec());
+    let made = value::<u64>(&w, Op::Constant(Dtype::Uint64, bytes), &[]).unwrap();
+    assert_eq!(made, [u64::MAX]);
+    let short = Op::Constant(Dtype::Uint64, Bytes(vec![1]));
+    assert_eq!(failure(&w, short, &[]).kind(), "invalid_argument");
+}
+
+#[test]
+fn f64_keeps_its_precision() {
+    let w = worker();
+    let a = array(&w, &[1], &[0.1f64]);
+    assert_eq!(value::<f64>(&w, Op::Add, &[&a, &a]).unwrap(), [0.2]);
+}
+
+#[test]
+fn what_is_wrong_is_said_by_the_operation() {
+    let w = worker();
+    let a = array(&w, &[2], &[1f32, 2.0]);
+    let b = array(&w, &[3], &[1f32, 2.0, 3.0]);
+    let error = failure(&w, Op::Add, &[&a, &b]);
+    assert_eq!((error.kind(), error.op()), ("native", Some("Add")));
+    assert!(error.to_string().contains("broadcast"), "{error}");
+    assert_eq!(failure(&w, Op::Add, &[&a]).kind(), "invalid_argument");
+    let view = Op::AsStrided(shape(&[2]), vec![1], 1);
+    assert_eq!(failure(&w, view, &[&a]).kind(), "invalid_argument");
+    let huge = Op::BroadcastTo(shape(&[1 << 20, 1 << 20, 2]));
+    assert_eq!(failure(&w, huge, &[&a]).kind(), "out_of_memory");
+    assert_eq!(
+        failure(&w, Op::SumAxes(vec![5], false), &[&a]).kind(),
+        "native"
+    );
+}
+
+#[test]
+fn shapes_are_checked_where_they_enter() {
+    assert!(Shape::new(vec![1; 32]).is_ok());
+    assert!(Shape::new(vec![1; 33]).is_err());
+    assert!(Shape::new(vec![-1]).is_err());
+    assert!(Shape::new(vec![1 << 40]).is_err());
+    assert!(Shape::new(vec![1 << 30, 1 << 30, 1 << 30]).is_err());
+}
+
+#[test]
+fn names_cross_the_border_in_snake_case() {
+    assert_eq!(Op::FloorDivide.name(), "floor_divide");
+    assert_eq!(Op::Log1p.name(), "log1p");
+    let names: Vec<&str> = Op::TABLE.iter().map(|row| row.0).collect();
+    let mut unique = names.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len());
+}

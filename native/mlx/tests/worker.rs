@@ -1,0 +1,197 @@
+//! Workers: order, replies, stops, panics, bounds. Oracle: what a caller can observe.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+use common::*;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+
+use mlx::{Busy, Error, Op, Program, memory};
+
+#[test]
+fn a_panic_is_the_jobs_and_the_worker_goes_on() {
+    let w = worker();
+    let error = call(&w, |_| -> mlx::Result<()> { panic!("ouch {}", 1) }).unwrap_err();
+    assert_eq!(
+        error,
+        Error::Panic {
+            message: "ouch 1".into()
+        }
+    );
+    assert_eq!(call(&w, |_| Ok(1)).unwrap(), 1);
+}
+
+#[test]
+fn a_panicking_reply_does_not_end_the_worker() {
+    let w = worker();
+    w.call(|_| Ok(()), |_| panic!("in the reply"));
+    assert_eq!(call(&w, |_| Ok(1)).unwrap(), 1);
+}
+
+#[test]
+fn a_stop_answers_all_that_is_queued_exactly_once() {
+    let w = worker();
+    let (started, has_started) = channel();
+    let (go, may_go) = channel::<()>();
+    w.call(
+        move |_| {
+            started.send(()).unwrap();
+            may_go.recv().unwrap();
+            Ok(())
+        },
+        |_| (),
+    );
+    has_started.recv().unwrap();
+    let replies = Arc::new(AtomicUsize::new(0));
+    let (reply, replied) = channel();
+    for _ in 0..100 {
+        let (reply, replies) = (reply.clone(), replies.clone());
+        w.call(
+            |_| Ok(()),
+            move |result| {
+                replies.fetch_add(1, Ordering::SeqCst);
+                reply.send(result).unwrap();
+            },
+        );
+    }
+    let promise = array(&w, &[1], &[1f32]);
+    w.stop();
+    go.send(()).unwrap();
+    for _ in 0..100 {
+        assert_eq!(replied.recv().unwrap(), Err(Error::Stopped));
+    }
+    assert_eq!(read::<f32>(&w, &promise).unwrap_err(), Error::Stopped);
+    assert_eq!(replies.load(Ordering::SeqCst), 100);
+}
+
+#[test]
+fn arrays_made_before_a_stop_say_so() {
+    let w = worker();
+    let a = array(&w, &[1], &[1f32]);
+    read::<f32>(&w, &a).unwrap();
+    w.stop();
+    assert_eq!(read::<f32>(&w, &a).unwrap_err(), Error::Stopped);
+}
+
+#[test]
+fn the_queue_is_bounded_by_instructions() {
+    let w = worker();
+    let (go, may_go) = channel::<()>();
+    w.call(move |_| Ok(may_go.recv().unwrap()), |_| ());
+    let x = array(&w, &[1], &[1f32]);
+    let chain = (0..1000).map(|i| instruction(Op::Negative, &[i])).collect();
+    let program = Arc::new(Program::new(1, chain, vec![1000]).unwrap());
+    let mut posted = 0;
+    let last = loop {
+        match w.run(program.clone(), inputs(&[&x])) {
+            Ok(made) => posted += 1000 * made.len(),
+            Err(Busy) => break posted,
+        }
+    };
+    assert!((10_000..30_000).contains(&last), "{last}");
+    go.send(()).unwrap();
+    assert_eq!(call(&w, |_| Ok(1)).unwrap(), 1);
+    assert!(w.run(program, inputs(&[&x])).is_ok());
+}
+
+#[test]
+fn a_run_that_nobody_waits_for_is_given_up() {
+    let w = worker();
+    let (go, may_go) = channel::<()>();
+    w.call(move |_| Ok(may_go.recv().unwrap()), |_| ());
+    let x = array(&w, &[1], &[1f32]);
+    let dropped = run(&w, Op::Negative, &[&x]).remove(0);
+    let used = run(&w, Op::Negative, &[&x]).remove(0);
+    let user = run(&w, Op::Negative, &[&used]).remove(0);
+    // As the NIF does where the last reference goes.
+    dropped.close();
+    used.close();
+    go.send(()).unwrap();
+    // What a job already posted reads is still made.
+    assert_eq!(read::<f32>(&w, &user).unwrap(), [1.0]);
+    assert_eq!(dropped.get().unwrap_err(), Error::Cancelled);
+}
+
+#[test]
+fn released_arrays_are_freed() {
+    let w = worker();
+    let before = memory::active();
+    let big = array(&w, &[4 << 20], &vec![1f32; 4 << 20]);
+    assert_eq!(read::<f32>(&w, &big).unwrap()[0], 1.0);
+    assert!(memory::active() >= before + (16 << 20));
+    w.release(big.clone());
+    assert_eq!(read::<f32>(&w, &big).unwrap_err(), Error::Deallocated);
+    assert!(memory::active() < before + (16 << 20));
+}
+
+#[test]
+fn results_never_read_do_not_pile_up() {
+    let w = worker();
+    let x = array(&w, &[1 << 18], &vec![1f32; 1 << 18]);
+    read::<f32>(&w, &x).unwrap();
+    memory::reset_peak().unwrap();
+    let before = memory::active();
+    // 2000 results of 1 MiB, none read, each the next one's operand.
+    let mut last = x;
+    for _ in 0..2000 {
+        let next = loop {
+            match w.run(
+                Arc::new(Program::new(1, vec![instruction(Op::Negative, &[0])], vec![1]).unwrap()),
+                inputs(&[&last]),
+            ) {
+                Ok(mut made) => break made.remove(0),
+                Err(Busy) => call(&w, |_| Ok(())).unwrap(),
+            }
+        };
+        last.close();
+        w.release(last);
+        last = next;
+    }
+    assert_eq!(read::<f32>(&w, &last).unwrap()[0], 1.0);
+    assert!(memory::peak() < before + (1 << 30), "{}", memory::peak());
+}
+
+#[test]
+fn workers_run_side_by_side() {
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(|| {
+                let w = worker();
+                for _ in 0..50 {
+                    let a = array(&w, &[2], &[1f32, 2.0]);
+                    let sum = value::<f32>(&w, Op::SumAxes(vec![0], false), &[&a]).unwrap();
+                    assert_eq!(sum, [3.0]);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error() {
+    let (ready, is_ready) = channel();
+    let device = mlx::Device::Gpu(1000);
+    let w = mlx::Worker::start(device, move |state| ready.send(state).unwrap()).unwrap();
+    assert_eq!(
+        is_ready.recv().unwrap().unwrap_err().kind(),
+        "invalid_argument"
+    );
+    assert_eq!(call(&w, |_| Ok(())).unwrap_err(), Error::Stopped);
+}
+
+#[test]
+fn deep_graphs_are_evaluated() {
+    let w = worker();
+    let chain = (0..100_000)
+        .map(|i| instruction(Op::Negative, &[i]))
+        .collect();
+    let program = Program::new(1, chain, vec![100_000]).unwrap();
+    let x = array(&w, &[1], &[1f32]);
+    let made = w.run(Arc::new(program), inputs(&[&x])).unwrap();
+    assert_eq!(read::<f32>(&w, &made[0]).unwrap(), [1.0]);
+}

@@ -1,0 +1,16 @@
+// What Mlx adds to mlx-c.
+#pragma once
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The text of the last error on this thread, or "" when there is none; valid until the next call
+// into MLX on this thread.
+const char* mlx_ffi_last_error(void);
+
+// The file that serves cblas_* calls, or "" when MLX's own BLAS does.
+const char* mlx_ffi_blas(void);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,13 @@
+//! Makes the NIF find the libraries that travel beside it, wherever a release is moved to.
+
+fn main() {
+    if cfg!(target_os = "macos") {
+        // The symbols of the BEAM are there once it loads the library.
+        println!("cargo:rustc-link-arg=-Wl,-undefined,dynamic_lookup");
+        println!("cargo:rustc-link-arg=-Wl,-rpath,@loader_path/mlx/lib");
+    } else {
+        // DT_RUNPATH, not DT_RPATH: LD_LIBRARY_PATH must be able to hand in another libmlx.
+        println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags");
+        println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/blas:$ORIGIN/mlx/lib");
+    }
+}

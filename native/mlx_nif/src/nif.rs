@@ -1,0 +1,6 @@
+//! The functions, by noun.
+
+mod array;
+mod memory;
+mod program;
+mod worker;

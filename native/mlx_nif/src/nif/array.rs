@@ -1,0 +1,171 @@
+//! Arrays: made from binaries, read, evaluated, freed.
+
+use mlx::{Array, Dtype, Input, Result, Shape, Worker};
+use rustler::{Atom, Binary, Encoder, Env, OwnedEnv, ResourceArc, Term};
+
+use crate::reply::Caller;
+use crate::terms::{ArrayRef, BytesRef, DeviceTerm, Failure, WorkerRef, atoms, reason};
+
+/// The BEAM keeps binaries up to this size on a process's heap, where nothing else may hold them.
+const HEAP_BINARY: usize = 64;
+
+/// An array with the binary's bytes. `[array]`, `:busy` or an error.
+#[rustler::nif]
+fn from_binary<'a>(
+    env: Env<'a>,
+    worker: ResourceArc<WorkerRef>,
+    dtype: Dtype,
+    shape: Term<'a>,
+    binary: Term<'a>,
+) -> Term<'a> {
+    match make(&worker.0, dtype, shape, binary) {
+        Ok(Some(array)) => vec![array].encode(env),
+        Ok(None) => atoms::busy().encode(env),
+        Err(error) => Failure(error).encode(env),
+    }
+}
+
+fn make(
+    worker: &Worker,
+    dtype: Dtype,
+    shape: Term,
+    binary: Term,
+) -> Result<Option<ResourceArc<ArrayRef>>> {
+    let op = "from_binary";
+    let shape: Shape = shape.decode().map_err(|error| {
+        let reason = reason(error).unwrap_or_else(|| format!("{shape:?} is not a shape"));
+        mlx::Error::invalid(op, reason)
+    })?;
+    let bytes: Binary = binary
+        .decode()
+        .map_err(|_| mlx::Error::invalid(op, "the data must be a binary"))?;
+    let len = bytes.len();
+    Array::check_bytes(len, &shape, dtype)?;
+    let promise = if len <= HEAP_BINARY {
+        let bytes = bytes.to_vec();
+        worker.make(len, move || Array::from_bytes(&bytes, &shape, dtype))
+    } else {
+        // Holds on to the binary, so that the worker makes the only copy.
+        let held = OwnedEnv::new();
+        let binary = held.save(binary);
+        worker.make(len, move || {
+            held.run(|env| match binary.load(env).decode::<Binary>() {
+                Ok(bytes) => Array::from_bytes(&bytes, &shape, dtype),
+                Err(_) => Err(mlx::Error::invalid(op, "the data must be a binary")),
+            })
+        })
+    };
+    Ok(promise.ok().map(|promise| ArrayRef::new(promise, worker)))
+}
+
+/// Answers with the values as a binary, of at most `limit` elements.
+#[rustler::nif]
+fn to_binary_async<'a>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    array: ResourceArc<ArrayRef>,
+    limit: Option<usize>,
+) -> Term<'a> {
+    let worker = array.worker.clone();
+    read(
+        env,
+        reference,
+        &[array],
+        move |context, inputs| {
+            let array = inputs[0].get()?;
+            Ok((array.bytes(limit, &context.streams.main)?, worker))
+        },
+        |env, (bytes, worker)| {
+            let resource = BytesRef::new(bytes, worker);
+            if resource.bytes().len() <= HEAP_BINARY {
+                let mut copy = rustler::NewBinary::new(env, resource.bytes().len());
+                copy.copy_from_slice(resource.bytes());
+                return copy.into();
+            }
+            resource.make_binary(env, BytesRef::bytes).to_term(env)
+        },
+    )
+}
+
+/// Answers `true` once all of them are computed.
+#[rustler::nif]
+fn eval_async<'a>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    arrays: Vec<ResourceArc<ArrayRef>>,
+) -> Term<'a> {
+    read(
+        env,
+        reference,
+        &arrays,
+        |_, inputs| {
+            let arrays: Vec<Array> = inputs.iter().map(Input::get).collect::<Result<_>>()?;
+            Array::eval_all(&arrays)
+        },
+        |env, ()| true.encode(env),
+    )
+}
+
+/// Answers `{type, [size]}`.
+#[rustler::nif]
+fn describe_async<'a>(env: Env<'a>, reference: Term<'a>, array: ResourceArc<ArrayRef>) -> Term<'a> {
+    read(
+        env,
+        reference,
+        &[array],
+        |_, inputs| {
+            let array = inputs[0].get()?;
+            Ok((array.dtype(), array.dims().to_vec()))
+        },
+        |env, described| described.encode(env),
+    )
+}
+
+/// Posts a job that reads arrays of one worker and answers the caller. `:ok` or an error.
+fn read<'a, T: 'static>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    arrays: &[ResourceArc<ArrayRef>],
+    job: impl FnOnce(&mut mlx::Context, &[Input]) -> Result<T> + Send + 'static,
+    encode: impl for<'b> FnOnce(Env<'b>, T) -> Term<'b> + Send + 'static,
+) -> Term<'a> {
+    let Some(first) = arrays.first() else {
+        return Failure(mlx::Error::invalid("eval", "no array was given")).encode(env);
+    };
+    if arrays
+        .iter()
+        .any(|array| !array.worker.is_same(&first.worker))
+    {
+        return Failure(mlx::Error::invalid(
+            "eval",
+            "the arrays belong to different workers",
+        ))
+        .encode(env);
+    }
+    let inputs: Result<Vec<Input>> = arrays.iter().map(|array| array.input()).collect();
+    let inputs = match inputs {
+        Ok(inputs) => inputs,
+        Err(error) => return Failure(error).encode(env),
+    };
+    let caller = Caller::new(env, reference);
+    first.worker.call(
+        move |context| job(context, &inputs),
+        move |result| caller.reply_with(result, encode),
+    );
+    atoms::ok().encode(env)
+}
+
+/// Frees the array once the jobs already posted are done.
+#[rustler::nif]
+fn deallocate(array: ResourceArc<ArrayRef>) -> Atom {
+    if array.promise.close() {
+        return atoms::already_deallocated();
+    }
+    array.worker.release(array.promise.clone());
+    atoms::ok()
+}
+
+#[rustler::nif]
+fn device(array: ResourceArc<ArrayRef>) -> DeviceTerm {
+    DeviceTerm(array.worker.device())
+}

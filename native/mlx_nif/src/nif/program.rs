@@ -1,0 +1,169 @@
+//! Programs, run from a term at once or built first.
+
+use std::sync::Arc;
+
+use mlx::{Busy, Dtype, Error, Instruction, Program, Promise, Result, Shape, Worker};
+use rustler::{Encoder, Env, ListIterator, ResourceArc, Term};
+
+use crate::terms::{ArrayRef, Failure, ProgramRef, WorkerRef, atoms, reason};
+
+/// Decodes and runs instructions: an eager operation. `[array]`, `{:pressure, [array]}`, `:busy` or
+/// an error.
+#[rustler::nif]
+fn run<'a>(
+    env: Env<'a>,
+    worker: Option<ResourceArc<WorkerRef>>,
+    instructions: Term<'a>,
+    outputs: Vec<u32>,
+    inputs: Vec<ResourceArc<ArrayRef>>,
+) -> Term<'a> {
+    let program = build(inputs.len(), instructions, outputs).map(Arc::new);
+    posted(
+        env,
+        program.and_then(|p| post(&p, worker.as_deref(), &inputs)),
+    )
+}
+
+/// Checks instructions once, to be run many times. The inputs are given by their number, or by
+/// their types and shapes, which each run then checks.
+#[rustler::nif(schedule = "DirtyCpu")]
+fn program_new<'a>(
+    env: Env<'a>,
+    inputs: Term<'a>,
+    instructions: Term<'a>,
+    outputs: Vec<u32>,
+) -> Term<'a> {
+    let built = match inputs.decode::<usize>() {
+        Ok(count) => build(count, instructions, outputs),
+        Err(_) => signature(inputs).and_then(|signature| {
+            let program = build(signature.len(), instructions, outputs)?;
+            Ok(program.with_signature(signature))
+        }),
+    };
+    match built {
+        Ok(program) => (atoms::ok(), ResourceArc::new(ProgramRef(Arc::new(program)))).encode(env),
+        Err(error) => Failure(error).encode(env),
+    }
+}
+
+/// Runs a program. Answers as `run` does.
+#[rustler::nif]
+fn program_run<'a>(
+    env: Env<'a>,
+    worker: Option<ResourceArc<WorkerRef>>,
+    program: ResourceArc<ProgramRef>,
+    inputs: Vec<ResourceArc<ArrayRef>>,
+) -> Term<'a> {
+    posted(env, post(&program.0, worker.as_deref(), &inputs))
+}
+
+/// The op table: `[{name, [attribute]}]`, and the element types.
+#[rustler::nif]
+fn op_table() -> (Vec<(String, Vec<&'static str>)>, Vec<Dtype>) {
+    let row = |(name, attributes): &(&str, &[&'static str])| {
+        (mlx::ops::snake_case(name), attributes.to_vec())
+    };
+    (
+        mlx::Op::TABLE.iter().map(row).collect(),
+        Dtype::ALL.to_vec(),
+    )
+}
+
+fn signature(inputs: Term) -> Result<Vec<(Dtype, Shape)>> {
+    let list: ListIterator = inputs
+        .decode()
+        .map_err(|_| Error::invalid("program", "inputs must be a list of {type, shape}"))?;
+    list.enumerate()
+        .map(|(index, term)| {
+            term.decode().map_err(|error| {
+                let reason = because(error);
+                Error::invalid(
+                    "program",
+                    format!("input {index} is not a type and a shape: {term:?}{reason}"),
+                )
+            })
+        })
+        .collect()
+}
+
+fn because(error: rustler::Error) -> String {
+    reason(error).map_or_else(String::new, |reason| format!(" ({reason})"))
+}
+
+fn build(inputs: usize, instructions: Term, outputs: Vec<u32>) -> Result<Program> {
+    let list: ListIterator = instructions
+        .decode()
+        .map_err(|_| Error::invalid("program", "instructions must be a list"))?;
+    let instructions = list
+        .enumerate()
+        .map(|(index, term)| {
+            term.decode::<Instruction>().map_err(|error| {
+                let reason = because(error);
+                Error::invalid(
+                    "program",
+                    format!("instruction {index} is not one of the op table: {term:?}{reason}"),
+                )
+            })
+        })
+        .collect::<Result<_>>()?;
+    Program::new(inputs, instructions, outputs)
+}
+
+enum Posted {
+    Promises(Vec<Arc<Promise>>, Worker),
+    Busy,
+}
+
+fn post(
+    program: &Arc<Program>,
+    worker: Option<&WorkerRef>,
+    inputs: &[ResourceArc<ArrayRef>],
+) -> Result<Posted> {
+    let worker = match (inputs.first(), worker) {
+        (Some(first), _) => &first.worker,
+        (None, Some(worker)) => &worker.0,
+        (None, None) => return Err(Error::invalid("run", "no worker was named")),
+    };
+    if program.inputs() != inputs.len() {
+        let (wanted, found) = (program.inputs(), inputs.len());
+        return Err(Error::invalid(
+            "run",
+            format!("the program takes {wanted} arrays, and {found} were given"),
+        ));
+    }
+    if let Some(other) = inputs.iter().find(|input| !input.worker.is_same(worker)) {
+        let (first, second) = (worker.device(), other.worker.device());
+        return Err(Error::invalid(
+            "run",
+            format!(
+                "its operands belong to different workers ({first:?} and {second:?}): transfer one of them first"
+            ),
+        ));
+    }
+    let operands = inputs
+        .iter()
+        .map(|input| input.input())
+        .collect::<Result<_>>()?;
+    Ok(match worker.run(program.clone(), operands) {
+        Ok(promises) => Posted::Promises(promises, worker.clone()),
+        Err(Busy) => Posted::Busy,
+    })
+}
+
+fn posted(env: Env, posted: Result<Posted>) -> Term {
+    match posted {
+        Ok(Posted::Promises(promises, worker)) => {
+            let arrays: Vec<_> = promises
+                .into_iter()
+                .map(|promise| ArrayRef::new(promise, &worker))
+                .collect();
+            if worker.take_pressure() {
+                (atoms::pressure(), arrays).encode(env)
+            } else {
+                arrays.encode(env)
+            }
+        }
+        Ok(Posted::Busy) => atoms::busy().encode(env),
+        Err(error) => Failure(error).encode(env),
+    }
+}

@@ -1,0 +1,115 @@
+defmodule Mlx.Lower.ReduceTest do
+  use Mlx.LowerCase, async: true
+
+  @all [axes: nil, keep_axes: false]
+
+  test "sums are made in out's type" do
+    assert lower(:sum, t(:u32, {}), [t(:u8, {2, 3}), @all]) ==
+             [{{:astype, {:u, 32}}, [0]}, {{:sum_axes, [0, 1], false}, [1]}]
+
+    assert lower(:sum, t(:f32, {2, 1}), [t(:f32, {2, 3}), [axes: [1], keep_axes: true]]) ==
+             [{{:sum_axes, [1], true}, [0]}]
+  end
+
+  test "half precision is summed in f32" do
+    assert lower(:sum, t(:f16, {}), [t(:f16, {3}), @all]) ==
+             [
+               {{:astype, {:f, 32}}, [0]},
+               {{:sum_axes, [0], false}, [1]},
+               {{:astype, {:f, 16}}, [2]}
+             ]
+  end
+
+  test "long sums of floats are summed in blocks" do
+    assert lower(:sum, t(:f32, {}), [t(:f32, {2060}), @all]) ==
+             [
+               {{:slice, [0], [2048], [1]}, [0]},
+               {{:reshape, {32, 64}}, [1]},
+               {{:sum_axes, [1], false}, [2]},
+               {{:sum_axes, [0], false}, [3]},
+               {{:slice, [2048], [2060], [1]}, [0]},
+               {{:sum_axes, [0], false}, [5]},
+               {:add, [4, 6]}
+             ]
+  end
+
+  test "a scalar is its own sum" do
+    assert lower(:sum, t(:f32, {}), [t(:f32, {}), @all]) == {:operand, 0}
+  end
+
+  test "all and any go by truth" do
+    assert lower(:all, t(:u8, {}), [t(:u8, {2}), @all]) ==
+             [
+               {{:astype, :bool}, [0]},
+               {{:all_axes, [0], false}, [1]},
+               {{:astype, {:u, 8}}, [2]}
+             ]
+  end
+
+  test "argmax of all elements" do
+    opts = [axis: nil, tie_break: :low, keep_axis: false]
+
+    assert lower(:argmax, t(:s32, {}), [t(:s32, {2, 3}), opts]) ==
+             [
+               {{:reshape, {6}}, [0]},
+               {{:argmax_axis, 0, false}, [1]},
+               {{:astype, {:s, 32}}, [2]}
+             ]
+  end
+
+  test "the highest of equals is the first from behind" do
+    opts = [axis: 1, tie_break: :high, keep_axis: true]
+
+    assert lower(:argmin, t(:s32, {2, 1}), [t(:u8, {2, 3}), opts]) ==
+             [
+               const(2, :u32),
+               {{:flip, [1]}, [0]},
+               {{:argmin_axis, 1, false}, [2]},
+               {:subtract, [1, 3]},
+               {{:astype, {:s, 32}}, [4]},
+               {{:reshape, {2, 1}}, [5]}
+             ]
+  end
+
+  test "argmax of floats points to NaN" do
+    opts = [axis: 0, tie_break: :low, keep_axis: false]
+
+    assert lower(:argmax, t(:u32, {}), [t(:f32, {3}), opts]) ==
+             [
+               {:isnan, [0]},
+               {{:any_axes, [0], false}, [1]},
+               {{:astype, {:u, 8}}, [1]},
+               {{:argmax_axis, 0, false}, [3]},
+               {{:argmax_axis, 0, false}, [0]},
+               {:where, [2, 4, 5]}
+             ]
+  end
+
+  test "descending order is the reverse of the ascending order of the reverse" do
+    assert lower(:sort, t(:f32, {3}), [t(:f32, {3}), [axis: 0, direction: :desc, stable: false]]) ==
+             [{{:flip, [0]}, [0]}, {{:sort_axis, 0}, [1]}, {{:flip, [0]}, [2]}]
+
+    assert lower(:argsort, t(:s32, {3}), [t(:f32, {3}), [axis: 0, direction: :desc]]) ==
+             [
+               const(2, :u32),
+               {{:flip, [0]}, [0]},
+               {{:argsort_axis, 0}, [2]},
+               {{:flip, [0]}, [3]},
+               {:subtract, [1, 4]},
+               {{:astype, {:s, 32}}, [5]}
+             ]
+  end
+
+  test "windows are strided views" do
+    opts = [padding: [{1, 0}], strides: [2], window_dilations: [1]]
+
+    assert lower(:window_max, t(:s32, {2}), [t(:s32, {4}), {2}, opts]) ==
+             [
+               {{:constant, {:s, 32}, <<-2_147_483_648::32-native>>}, []},
+               {{:pad, [0], [1], [0]}, [0, 1]},
+               {:contiguous, [2]},
+               {{:as_strided, {2, 2}, [2, 1], 0}, [3]},
+               {{:max_axes, [1], false}, [4]}
+             ]
+  end
+end

@@ -1,0 +1,42 @@
+defmodule Mlx.LowerTest do
+  use Mlx.LowerCase, async: true
+
+  test "every computing callback of Nx.Backend has a status" do
+    callbacks = Keyword.keys(Nx.Backend.behaviour_info(:callbacks))
+    table = Mlx.Lower.table()
+
+    assert Enum.sort(Keyword.keys(table) ++ Mlx.Lower.not_computing()) == Enum.sort(callbacks)
+
+    for {name, status} <- table do
+      assert status in [:native, :composed] or match?({:unsupported, _}, status), inspect(name)
+    end
+  end
+
+  test "what is not lowered says why" do
+    assert {:unsupported, reason} = Mlx.Lower.status(:reduce)
+    assert reason =~ "arbitrary function"
+
+    error = catch_error(Mlx.Lower.lower(:reduce, t(:f32, {}), []))
+    assert %Mlx.Error{kind: :unsupported, op: "reduce"} = error
+    assert Exception.message(error) =~ reason
+  end
+
+  test "an unknown name is an error, not a crash" do
+    assert_raise Mlx.Error, ~r/not an operation of Nx.Backend/, fn ->
+      Mlx.Lower.lower(:no_such_thing, t(:f32, {}), [])
+    end
+  end
+
+  test "equal subtrees are computed once" do
+    x = %{t(:s32, {2}) | data: 0}
+    tree = Mlx.Lower.lower(:add, t(:f32, {2}), [x, x])
+    {slot, builder} = Mlx.Program.Builder.add(Mlx.Program.Builder.new(1), tree)
+
+    assert Mlx.Program.Builder.instructions(builder) == [
+             {{:astype, {:f, 32}}, [0]},
+             {:add, [1, 1]}
+           ]
+
+    assert slot == 2
+  end
+end
