@@ -86,6 +86,7 @@ defmodule Mix.Tasks.Compile.MlxNative do
 
   # Here the code paths hold exactly the dependencies that were resolved, optional ones included.
   defp choose_sources do
+    Mix.Task.run("loadpaths")
     nx? = Code.ensure_loaded?(Nx)
     Mix.ProjectStack.merge_config(elixirc_paths: elixirc_paths(Mix.env(), nx?))
 

@@ -44,7 +44,12 @@ defmodule Mlx do
       iex> is_binary(version)
       true
   """
-  @spec info() :: %{mlx: String.t(), blas: String.t() | nil, devices: [Device.t()], default: Device.t()}
+  @spec info() :: %{
+          mlx: String.t(),
+          blas: String.t() | nil,
+          devices: [Device.t()],
+          default: Device.t()
+        }
   def info do
     {_headers, library, blas} = NIF.versions()
 

@@ -64,7 +64,9 @@ defmodule Mlx.NIF do
   @spec program_run(worker | nil, program, [array]) :: posted
   def program_run(_worker, _program, _inputs), do: not_loaded()
 
-  @spec op_table() :: {[{String.t(), [String.t()]}], [Mlx.Array.type() | :bool]}
+  @spec op_table() ::
+          {[{name :: String.t(), attributes :: [String.t()], outputs :: pos_integer}],
+           [Mlx.Array.type() | :bool]}
   def op_table, do: not_loaded()
 
   # Workers

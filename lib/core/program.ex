@@ -88,7 +88,9 @@ defmodule Mlx.Program do
   @spec operations() :: [{atom, [atom]}]
   def operations do
     {ops, _types} = NIF.op_table()
-    for {name, attributes} <- ops, do: {String.to_atom(name), Enum.map(attributes, &String.to_atom/1)}
+
+    for {name, attributes, _outputs} <- ops,
+        do: {String.to_atom(name), Enum.map(attributes, &String.to_atom/1)}
   end
 
   @doc """
@@ -131,7 +133,8 @@ defmodule Mlx.Program do
   end
 
   defp parse(<<@magic, version, _::binary>>) do
-    {:error, "has format version #{version}, and this version of Mlx reads #{@version}; update Mlx"}
+    {:error,
+     "has format version #{version}, and this version of Mlx reads #{@version}; update Mlx"}
   end
 
   defp parse(_other), do: {:error, "is not a program written by Mlx.Program.save!/2"}

@@ -170,8 +170,8 @@ defmodule Mlx.Backend do
   @impl true
   def from_pointer(_pointer, _type, _shape, _backend_opts, _opts) do
     raise ArgumentError,
-          "Mlx does not support Nx.from_pointer/5 yet. Copy the memory into a binary and pass it " <>
-            "to Nx.from_binary/3"
+          "Mlx does not support Nx.from_pointer/5 yet. Copy the memory into a binary and pass " <>
+            "it to Nx.from_binary/3"
   end
 
   @impl true
@@ -203,7 +203,8 @@ defmodule Mlx.Backend do
   # A binary operation whose operands are on this backend already, as nearly always, becomes
   #
   #     def add(out, %T{data: %B{ref: ref0}} = arg0, %T{data: %B{ref: ref1}} = arg1) do
-  #       Operands.run(Lower.lower(:add, out, [%{arg0 | data: 0}, %{arg1 | data: 1}]), out, [ref0, ref1])
+  #       tree = Lower.lower(:add, out, [%{arg0 | data: 0}, %{arg1 | data: 1}])
+  #       Operands.run(tree, out, [ref0, ref1])
   #     end
   #
   # and everything else goes through `Operands.import_and_run/4`.

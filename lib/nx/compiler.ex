@@ -62,7 +62,7 @@ defmodule Mlx.Compiler do
   @behaviour Nx.Defn.Compiler
 
   alias Mlx.{Backend, Device, Native}
-  alias Mlx.Compiler.{Cache, Export, Trace}
+  alias Mlx.Compiler.{Cache, Export, Output, Trace}
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
 
@@ -198,7 +198,7 @@ defmodule Mlx.Compiler do
     :telemetry.span([:mlx, :compile], metadata, fn ->
       expr = fun.(vars)
       trace = Trace.run(expr, vars, hooks: hook_names)
-      inputs = length(trace.parameters) + length(trace.captured)
+      inputs = input_types(trace, vars)
 
       program = %{
         native: Native.build(inputs, trace.instructions, trace.outputs),
@@ -206,14 +206,13 @@ defmodule Mlx.Compiler do
         device: device,
         used: used(trace.parameters, 0),
         captured: Enum.map(trace.captured, &upload(&1, device)),
-        output: template(expr),
-        hooks:
-          for({callback, expr, branch?} <- trace.hooks, do: {callback, template(expr), branch?})
+        output: Output.plan(expr),
+        hooks: Enum.map(trace.hooks, &hook/1)
       }
 
       sizes = %{
         instructions: length(trace.instructions),
-        inputs: inputs,
+        inputs: length(inputs),
         outputs: length(trace.outputs)
       }
 
@@ -221,21 +220,27 @@ defmodule Mlx.Compiler do
     end)
   end
 
+  # Hooks see vectorized axes as the leading axes that they are, as in the evaluator.
+  defp hook({callback, expr, branch?}) do
+    {callback, expr |> Composite.traverse(&Nx.devectorize/1) |> Output.plan(), branch?}
+  end
+
+  # A run checks its inputs against these: a lazy container may hand over something else than it
+  # announced, and not all instructions could stand that.
+  defp input_types(trace, vars) do
+    vars = vars |> Composite.flatten_list() |> List.to_tuple()
+    parameters = for i <- trace.parameters, do: elem(vars, i)
+
+    for t <- parameters ++ trace.captured do
+      %T{type: type, shape: shape} = Nx.devectorize(t)
+      {Mlx.Type.held!(type), shape}
+    end
+  end
+
   # Which of the flat arguments are inputs, ending with the last one that is.
   defp used([], _position), do: []
   defp used([position | rest], position), do: [true | used(rest, position + 1)]
   defp used(parameters, position), do: [false | used(parameters, position + 1)]
-
-  # Newer versions of Nx let a caller mark arguments whose memory may be reused. Nothing of that
-  # may show in a result.
-  defp template(expr) do
-    Composite.traverse(expr, fn t ->
-      case Nx.to_template(t) do
-        %{donatable?: _} = template -> Map.put(template, :donatable?, false)
-        template -> template
-      end
-    end)
-  end
 
   # Everything about the arguments that tracing can see. A container's own fields are part of it.
   defp signature(vars), do: Enum.map(vars, &signature_of/1)
@@ -256,14 +261,14 @@ defmodule Mlx.Compiler do
   defp run(%{output: output} = program, args, hooks) do
     inputs = inputs(args, program.used, program)
     refs = Native.run_program(program.native, inputs, program.worker)
-    {result, refs} = fill(output, refs)
+    {result, refs} = Output.fill(output, refs)
     if program.hooks != [], do: call_hooks(program.hooks, refs, hooks)
     result
   end
 
   defp call_hooks(callbacks, refs, hooks) do
-    Enum.reduce(callbacks, refs, fn {callback, template, branch?}, refs ->
-      {value, refs} = fill(template, refs)
+    Enum.reduce(callbacks, refs, fn {callback, plan, branch?}, refs ->
+      {value, refs} = Output.fill(plan, refs)
       {taken?, refs} = if branch?, do: taken(refs), else: {true, refs}
       if taken?, do: callback(callback, hooks).(value)
       refs
@@ -299,9 +304,6 @@ defmodule Mlx.Compiler do
     %T{data: %Backend{ref: ref}} = Nx.backend_copy(tensor, {Backend, device: device})
     ref
   end
-
-  defp fill(%T{} = template, [ref | refs]), do: {%{template | data: %Backend{ref: ref}}, refs}
-  defp fill(container, refs), do: Composite.traverse(container, refs, &fill/2)
 
   ## Devices
 

@@ -41,7 +41,10 @@ defmodule Mlx.Type do
     def held!(unquote(Macro.escape(type))), do: raise(ArgumentError, unquote(message))
   end
 
-  @doc "The bytes of one `number` of `type`, in native byte order; integers wrap, floats overflow to infinity."
+  @doc """
+  The bytes of one `number` of `type`, in native byte order. Integers wrap, floats overflow to
+  infinity.
+  """
   @spec scalar(number | Complex.t() | :nan | :infinity | :neg_infinity, t) :: binary
   def scalar(number, {kind, size}) when kind in [:s, :u] and is_integer(number),
     do: <<number::size(size)-native>>

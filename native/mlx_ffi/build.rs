@@ -27,6 +27,7 @@ fn build() -> Result<()> {
     }
     println!("cargo:rerun-if-changed=cpp");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-check-cfg=cfg(blas, values(\"none\", \"openblas\", \"other\"))");
 
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let mlx = site_dir()?.join("mlx");
@@ -34,7 +35,7 @@ fn build() -> Result<()> {
     let version = check_version(&mlx, &mlx_c)?;
     let blas = find_blas();
 
-    compile(&mlx, &mlx_c, blas.is_some(), &out)?;
+    compile(&mlx, &mlx_c, &out)?;
     bind(&mlx_c, &out)?;
     link(&mlx, blas.as_deref(), &out)?;
     println!("cargo:rustc-env=MLX_VERSION={version}");
@@ -170,13 +171,16 @@ fn has_format(compiler: &str) -> Result<bool> {
     Ok(child.wait()?.success())
 }
 
+/// The functions are wrappers of one call each: more optimisation only takes longer.
+const FLAGS: &[&str] = &["-std=c++20", "-O1"];
+
 /// Compiles mlx-c and the shim, or takes what an earlier run made. Cargo runs this script once per
 /// set of packages that it builds together, and the sources take minutes.
-fn compile(mlx: &Path, mlx_c: &Path, blas: bool, out: &Path) -> Result<()> {
+fn compile(mlx: &Path, mlx_c: &Path, out: &Path) -> Result<()> {
     let compiler = cxx()?;
-    let own = ["cpp/error.cpp", "cpp/blas.cpp", "cpp/shim.h", "build.rs"];
+    let own = ["cpp/error.cpp", "cpp/shim.h"];
     let mut key = DefaultHasher::new();
-    (mlx, mlx_c, blas, &compiler).hash(&mut key);
+    (mlx, mlx_c, &compiler, FLAGS).hash(&mut key);
     for file in own {
         fs::read(file)?.hash(&mut key);
     }
@@ -195,21 +199,16 @@ fn compile(mlx: &Path, mlx_c: &Path, blas: bool, out: &Path) -> Result<()> {
         build
             .cpp(true)
             .compiler(compiler)
-            .std("c++20")
             .include(mlx.join("include"))
             .include(mlx_c)
             .files(sources)
             .files(own.iter().filter(|file| file.ends_with(".cpp")))
             .flag(format!("-ffile-prefix-map={}=mlx-c", mlx_c.display()))
-            // Wrappers of one call each: more optimisation only takes longer.
-            .opt_level(1)
+            .flags(FLAGS)
             .debug(false)
             .warnings(false)
             .cargo_warnings(false)
             .cargo_metadata(false);
-        if blas {
-            build.define("MLX_FFI_BLAS", None);
-        }
         build.try_compile("mlxc")?;
         fs::create_dir_all(&shared)?;
         // Renamed into place, since another run may be at the same.
@@ -256,6 +255,7 @@ fn bind(mlx_c: &Path, out: &Path) -> Result<()> {
 fn link(mlx: &Path, blas: Option<&Path>, out: &Path) -> Result<()> {
     let lib = mlx.join("lib");
     let mut paths = vec![lib.clone()];
+    let mut kind = "none";
     if let Some(file) = blas {
         let folder = file.parent().ok_or("MLX_BLAS names no file")?;
         let name = file
@@ -267,8 +267,14 @@ fn link(mlx: &Path, blas: Option<&Path>, out: &Path) -> Result<()> {
         }
         println!("cargo:rustc-link-search=native={}", folder.display());
         println!("cargo:rustc-link-lib=dylib={name}");
+        kind = if name.contains("openblas") {
+            "openblas"
+        } else {
+            "other"
+        };
         paths.insert(0, folder.to_owned());
     }
+    println!("cargo:rustc-cfg=blas=\"{kind}\"");
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=dylib=mlx");
     let path = env::join_paths(&paths)?;

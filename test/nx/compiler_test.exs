@@ -5,34 +5,8 @@ defmodule Mlx.CompilerTest do
   use ExUnit.Case, async: true
   doctest Mlx.Compiler
 
+  alias Mlx.Containers.{Lazy, Pair}
   alias Nx.Defn.{Composite, Evaluator}
-
-  defmodule Pair do
-    @derive {Nx.Container, containers: [:left, :right], keep: [:label]}
-    defstruct [:left, :right, :label, :scratch]
-  end
-
-  # Loads its tensor only when it is asked for, and says so.
-  defmodule Lazy do
-    defstruct [:test, :values]
-
-    defimpl Nx.LazyContainer do
-      def traverse(%{test: test, values: values}, acc, fun) do
-        {pairs, acc} =
-          Enum.map_reduce(Enum.sort(values), acc, fn {key, tensor}, acc ->
-            load = fn ->
-              send(test, {:loaded, key})
-              tensor
-            end
-
-            {value, acc} = fun.(Nx.to_template(tensor), load, acc)
-            {{key, value}, acc}
-          end)
-
-        {Map.new(pairs), acc}
-      end
-    end
-  end
 
   defmodule Options do
     import Nx.Defn
@@ -258,6 +232,16 @@ defmodule Mlx.CompilerTest do
       assert bits(graph) == bits(jit(fn _, _ -> expr end, args))
     end
 
+    test "that are not what they were announced to be fail when the result is read" do
+      vars = [Nx.Defn.Expr.parameter(Nx.template({2}, :f32), :root, 0)]
+
+      for t <- [wave({3}), Nx.tensor([1, 2])] do
+        args = [[fn -> t end]]
+        [result] = Mlx.Compiler.__jit__(&Nx.exp/1, vars, fn [x] -> Nx.exp(x) end, args, [])
+        assert_raise Mlx.Error, ~r"input 0 is a", fn -> Nx.to_binary(result) end
+      end
+    end
+
     test "an expression is refused" do
       assert_raise ArgumentError, ~r"cannot pass a tensor expression as argument to defn", fn ->
         jit(
@@ -449,11 +433,13 @@ defmodule Mlx.CompilerTest do
   describe "what is not compiled" do
     test "names the construct and the way out" do
       t = wave({2})
+      mystery = fn t -> %{t | data: %{t.data | id: make_ref(), op: :mystery, args: [t]}} end
 
       cases = [
         {fn t -> Nx.runtime_call(t, t, [], fn t, _ -> t end) end,
          ~r"runtime_call.*Nx.Defn.Evaluator"},
-        {fn t -> Nx.reduce(t, 0, &Nx.add/2) end, ~r"reduce.*Nx.Defn.Evaluator"}
+        {fn t -> Nx.reduce(t, 0, &Nx.add/2) end, ~r"reduce.*Nx.Defn.Evaluator"},
+        {mystery, ~r"mystery: it is not an operation of this version of Nx"}
       ]
 
       for {fun, message} <- cases do

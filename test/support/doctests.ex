@@ -3,7 +3,7 @@ defmodule Mlx.Doctests do
   # Leaves single doctests out of a module, which ExUnit's options do by whole functions only.
   # An exception names a function, which of its examples (counted from 1), and why.
 
-  @doc "Drops `exceptions`, a list of `{\"name/arity\", positions, reason}`, from the module's tests."
+  @doc "Drops a list of `{function, positions, reason}` from the module's tests."
   defmacro except(exceptions) do
     quote do
       tests = Module.get_attribute(__MODULE__, :ex_unit_tests)

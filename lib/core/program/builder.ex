@@ -7,11 +7,12 @@ defmodule Mlx.Program.Builder do
 
   alias Mlx.NIF
 
-  @type tree :: %{data: non_neg_integer} | {atom | tuple, [tree]} | {:elem, tuple, non_neg_integer}
+  @type tree ::
+          %{data: non_neg_integer} | {atom | tuple, [tree]} | {:elem, tuple, non_neg_integer}
   @opaque t :: {next :: non_neg_integer, NIF.instructions(), %{tuple => non_neg_integer}}
 
-  # The one place that says which operations have several results; the op table's own numbers are
-  # compared with it by a test.
+  # Known without the native library, so that lowering needs none; a test compares it with the op
+  # table, which decides.
   @outputs %{qr: 2, eigh: 2, svd: 3, lu: 3}
 
   @doc "How many results an operation has."

@@ -30,6 +30,7 @@ defmodule Mlx.Compiler.Trace do
         }
 
   @results 1_048_576
+  @operations Map.new(Lower.table())
 
   @doc """
   Compiles `container`, whose parameters are those in `vars`, into one program.
@@ -77,32 +78,33 @@ defmodule Mlx.Compiler.Trace do
   end
 
   defp number(outputs, hooks, state) do
-    inputs = Enum.sort_by(state.inputs, fn {input, slot} -> {sort_key(input), slot} end)
-    count = length(inputs)
+    {parameters, captured} =
+      state.inputs
+      |> Enum.sort_by(fn {_input, {slot, _tensor}} -> slot end)
+      |> Enum.split_with(&match?({{:parameter, _}, _}, &1))
 
-    renamed =
-      for {{_input, slot}, position} <- Enum.with_index(inputs), into: %{}, do: {slot, position}
+    inputs = Enum.sort(parameters) ++ captured
+    count = length(inputs)
+    slots = for {_input, {slot, _tensor}} <- inputs, do: slot
+    renamed = slots |> Enum.with_index() |> Map.new()
 
     rename = fn
       slot when slot < @results -> Map.fetch!(renamed, slot)
       slot -> slot - @results + count
     end
 
-    %__MODULE__{
-      instructions:
-        for(
-          {op, operands} <- Builder.instructions(state.builder),
+    instructions =
+      for {op, operands} <- Builder.instructions(state.builder),
           do: {op, Enum.map(operands, rename)}
-        ),
+
+    %__MODULE__{
+      instructions: instructions,
       outputs: Enum.map(outputs, rename),
-      parameters: for({{:parameter, i}, _slot} <- inputs, do: i),
-      captured: for({{:captured, _id, tensor}, _slot} <- inputs, do: tensor),
+      parameters: for({{:parameter, i}, _} <- parameters, do: i) |> Enum.sort(),
+      captured: for({_input, {_slot, tensor}} <- captured, do: tensor),
       hooks: for(hook <- hooks, do: {hook.callback, hook.expr, hook.path != []})
     }
   end
-
-  defp sort_key({:parameter, i}), do: {0, i}
-  defp sort_key({:captured, _id, _tensor}), do: {1, 0}
 
   ## Nodes
   #
@@ -151,7 +153,7 @@ defmodule Mlx.Compiler.Trace do
   end
 
   defp node(:tensor, [tensor], %T{data: %Expr{id: id}}, state) do
-    input({:captured, id, tensor}, state)
+    input({:captured, id}, tensor, state)
   end
 
   defp node(:metadata, [expr, _metadata], t, state), do: composite(expr, t, state)
@@ -194,7 +196,12 @@ defmodule Mlx.Compiler.Trace do
   end
 
   defp node(op, args, t, state) do
-    with {:unsupported, reason} <- Lower.status(op), do: Unsupported.operation!(op, reason)
+    case @operations do
+      %{^op => {:unsupported, reason}} -> Unsupported.operation!(op, reason)
+      %{^op => _status} -> :ok
+      %{} -> Unsupported.operation!(op, "it is not an operation of this version of Nx")
+    end
+
     {args, state} = arguments(op, args, state)
     lower = fn args, state -> emit(Lower.lower(op, flat(t), args), t, state) end
 
@@ -265,14 +272,14 @@ defmodule Mlx.Compiler.Trace do
   def bound({:known, number}, t, state), do: constant(number, t, state)
   def bound(slot, _t, state), do: {slot, state}
 
-  defp input(input, state) do
+  defp input(input, tensor \\ nil, state) do
     case state.inputs do
-      %{^input => slot} ->
+      %{^input => {slot, _tensor}} ->
         {slot, state}
 
       %{} = inputs ->
         slot = map_size(inputs)
-        {slot, %{state | inputs: Map.put(inputs, input, slot)}}
+        {slot, %{state | inputs: Map.put(inputs, input, {slot, tensor})}}
     end
   end
 

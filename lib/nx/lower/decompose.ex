@@ -94,8 +94,8 @@ defmodule Mlx.Lower.Decompose do
 
   defp first(tree, shape, axis, count), do: slice_axis(tree, shape, axis, 0, count)
 
-  # LAPACK fails to converge on NaN and infinity. Such a matrix is taken for zeros, and its results
-  # become NaN. Whether it is finite is told per matrix, with unit axes behind.
+  # LAPACK fails to converge on NaN and infinity, and MLX can wait forever after some evaluations
+  # that failed. Such a matrix is taken for zeros, and its results become NaN.
   defp finite(tree, a, out) do
     type = compute_type(out.type)
     rank = tuple_size(a.shape)

@@ -1,8 +1,9 @@
 defmodule Mlx.Lower.Float do
   @moduledoc false
   # Functions that MLX lacks, or has with other values than Nx: rounding half away from zero, the
-  # sign of NaN, cube roots of negatives, the tail of erfc. MLX computes exp, sin, cos, sigmoid and
-  # erf of f64 with the precision of f32; they are rebuilt here from functions it computes in full.
+  # sign of NaN, cube roots of negatives, the tail of erfc. MLX computes exp, sin, cos, sigmoid
+  # and erf of f64 with the precision of f32; they are rebuilt here from functions that it
+  # computes in full.
   use Mlx.Lower.Family
 
   @f64 {:f, 64}

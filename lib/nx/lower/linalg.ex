@@ -49,7 +49,8 @@ defmodule Mlx.Lower.LinAlg do
   def singular(a),
     do: from_bool({{:any_axes, axes(nil, a.shape), false}, [pivotless(a, a.shape, a.type)]})
 
-  # LAPACK fails on a zero pivot, but carries NaN through.
+  # LAPACK fails on a zero pivot, and MLX can wait forever after some evaluations that failed. NaN
+  # it carries through.
   defp regular(tree, shape, type),
     do: where(pivotless(tree, shape, type), const(:nan, type), tree)
 

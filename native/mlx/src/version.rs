@@ -28,9 +28,7 @@ pub fn library() -> String {
 
 /// The file whose BLAS serves MLX, or an empty string where MLX's own does.
 pub fn blas() -> String {
-    // SAFETY: the pointer is to a string that is never freed.
-    let file = unsafe { CStr::from_ptr(ffi::mlx_ffi_blas()) };
-    file.to_string_lossy().into_owned()
+    ffi::blas_file().unwrap_or_default()
 }
 
 /// MLX's C++ classes are inline in its headers: a library of another version would be called with

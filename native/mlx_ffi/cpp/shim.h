@@ -8,9 +8,6 @@ extern "C" {
 // into MLX on this thread.
 const char* mlx_ffi_last_error(void);
 
-// The file that serves cblas_* calls, or "" when MLX's own BLAS does.
-const char* mlx_ffi_blas(void);
-
 #ifdef __cplusplus
 }
 #endif

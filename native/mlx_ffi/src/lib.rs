@@ -11,6 +11,43 @@
     clippy::all
 )]
 
+#[cfg(blas = "openblas")]
+pub mod blas;
+
+#[cfg(blas = "other")]
+mod blas {
+    //! A BLAS that is not OpenBLAS: naming a symbol of it keeps a linker from dropping it.
+
+    use std::ffi::c_void;
+
+    unsafe extern "C" {
+        fn cblas_sgemm();
+    }
+
+    pub(crate) fn symbol() -> *const c_void {
+        cblas_sgemm as *const c_void
+    }
+}
+
+/// The file of the BLAS that was linked ahead of libmlx, or `None` where MLX's own serves.
+pub fn blas_file() -> Option<String> {
+    #[cfg(blas = "none")]
+    return None;
+    #[cfg(not(blas = "none"))]
+    {
+        // SAFETY: all zeros is a value of this struct of pointers.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: writes to one live place.
+        let found = unsafe { libc::dladdr(blas::symbol(), &mut info) } != 0;
+        // SAFETY: the loader keeps the name as long as the library, which is never unloaded.
+        (found && !info.dli_fname.is_null()).then(|| unsafe {
+            std::ffi::CStr::from_ptr(info.dli_fname)
+                .to_string_lossy()
+                .into_owned()
+        })
+    }
+}
+
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 
 /// The MLX version whose headers this crate was compiled against.

@@ -43,7 +43,10 @@ defmodule Mlx.Backend.ShapeTest do
   describe "as_type" do
     test "between all types" do
       for from <- types(), to <- types() do
-        for_all(2, fn -> assert_same([tensor(from, shape(0..2))], &Nx.as_type(&1, to)) end)
+        # The binary backend cannot truncate the infinite parts of complex numbers.
+        values = if from == {:c, 64}, do: :finite, else: :any
+
+        for_all(2, fn -> assert_same([tensor(from, shape(0..2), values)], &Nx.as_type(&1, to)) end)
       end
     end
 

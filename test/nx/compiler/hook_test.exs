@@ -162,6 +162,16 @@ defmodule Mlx.Compiler.HookTest do
     assert %Mlx.Backend{} = y.data
   end
 
+  test "with the axes of vectors" do
+    fun = fn x -> Nx.Defn.Kernel.hook(x, &send(self(), {:hooked, &1.names, Nx.shape(&1)})) end
+    x = Nx.vectorize(Nx.tensor([1, 2, 3]), :x)
+
+    for compiler <- [Mlx.Compiler, Nx.Defn.Evaluator] do
+      assert Nx.Defn.jit_apply(fun, [x], compiler: compiler).vectorized_axes == [x: 3]
+      assert messages() == [{:hooked, [:x], {3}}]
+    end
+  end
+
   test "inside loops and by tokens" do
     assert {_, [step: _, step: _, step: _]} = assert_same(&Hooked.loop/1, [1])
     assert {16, [first: 12, second: 3]} = assert_same(&Hooked.tokens/1, [4])

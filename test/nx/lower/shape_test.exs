@@ -53,7 +53,9 @@ defmodule Mlx.Lower.ShapeTest do
 
   describe "pad" do
     test "of positive widths" do
-      assert lower(:pad, t(:f32, {4, 2}), [t(:f32, {2, 2}), t(:s32, {}), [{0, 2, 0}, {0, 0, 0}]]) ==
+      config = [{0, 2, 0}, {0, 0, 0}]
+
+      assert lower(:pad, t(:f32, {4, 2}), [t(:f32, {2, 2}), t(:s32, {}), config]) ==
                [{{:astype, {:f, 32}}, [1]}, {{:pad, [0], [0], [2]}, [0, 2]}]
     end
 

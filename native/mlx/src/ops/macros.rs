@@ -44,9 +44,9 @@ macro_rules! ops {
         }
 
         impl Op {
-            /// Every op with the names of its attributes.
-            pub const TABLE: &[(&str, &[&str])] = &[
-                $((stringify!($name), &[$($(stringify!($attr)),+)?]),)*
+            /// Every op with the names of its attributes and the number of its outputs.
+            pub const TABLE: &[(&str, &[&str], usize)] = &[
+                $((stringify!($name), &[$($(stringify!($attr)),+)?], ops!(@outputs $($outputs)?)),)*
             ];
 
             fn variant(&self) -> &'static str {

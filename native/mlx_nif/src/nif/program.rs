@@ -57,16 +57,15 @@ fn program_run<'a>(
     posted(env, post(&program.0, worker.as_deref(), &inputs))
 }
 
-/// The op table: `[{name, [attribute]}]`, and the element types.
+type Row = (String, Vec<&'static str>, usize);
+
+/// The op table, `[{name, [attribute], outputs}]`, and the element types.
 #[rustler::nif]
-fn op_table() -> (Vec<(String, Vec<&'static str>)>, Vec<Dtype>) {
-    let row = |(name, attributes): &(&str, &[&'static str])| {
-        (mlx::ops::snake_case(name), attributes.to_vec())
-    };
-    (
-        mlx::Op::TABLE.iter().map(row).collect(),
-        Dtype::ALL.to_vec(),
-    )
+fn op_table() -> (Vec<Row>, Vec<Dtype>) {
+    let rows = mlx::Op::TABLE.iter().map(|(name, attributes, outputs)| {
+        (mlx::ops::snake_case(name), attributes.to_vec(), *outputs)
+    });
+    (rows.collect(), Dtype::ALL.to_vec())
 }
 
 fn signature(inputs: Term) -> Result<Vec<(Dtype, Shape)>> {
