@@ -19,7 +19,7 @@ Bench.median("eager exp(sin(x)*2+1), read", fn -> Nx.to_binary(fun.(a)) end, cou
 # The parts of an addition that is not read.
 {ra, rb} = {a.data.ref, b.data.ref}
 Bench.median("  native part", fn -> Mlx.Native.run([{:add, [0, 1]}], [2], [ra, rb]) end)
-binary = Nx.to_binary(Nx.backend_transfer(a, Nx.BinaryBackend))
+binary = Nx.to_binary(a)
 {ba, bb} = {Nx.backend_copy(a, Nx.BinaryBackend), Nx.backend_copy(b, Nx.BinaryBackend)}
 Bench.median("  Nx.add on Nx.BinaryBackend", fn -> Nx.add(ba, bb) end)
 Bench.median("  Nx.from_binary", fn -> Nx.from_binary(binary, :f32) end)

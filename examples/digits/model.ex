@@ -5,7 +5,7 @@ defmodule Digits.Model do
 
   use Mlx.Defn
 
-  @learning_rate 0.1
+  @learning_rate 0.05
   @momentum 0.9
 
   @doc "The sizes of the layers, from pixels to digits."

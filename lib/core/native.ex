@@ -102,11 +102,15 @@ defmodule Mlx.Native do
     {type, List.to_tuple(dims)}
   end
 
-  @doc "The array on another worker. Waits for its values."
+  @doc "An array of its own with the same values on the worker. Waits for them if it is another one."
   @spec copy_to(array, worker) :: array
   def copy_to(array, worker) do
-    {type, shape} = describe(array)
-    from_binary(worker, type, shape, to_binary(array))
+    if NIF.worker_owns(worker, array) do
+      hd(run([], [0], [array]))
+    else
+      {type, shape} = describe(array)
+      from_binary(worker, type, shape, to_binary(array))
+    end
   end
 
   @doc "Frees the array once what was posted before is done."

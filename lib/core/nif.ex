@@ -80,6 +80,9 @@ defmodule Mlx.NIF do
   @spec worker_of(array) :: worker
   def worker_of(_array), do: not_loaded()
 
+  @spec worker_owns(worker, array) :: boolean
+  def worker_owns(_worker, _array), do: not_loaded()
+
   @spec worker_stop(worker) :: true
   def worker_stop(_worker), do: not_loaded()
 

@@ -13,7 +13,8 @@ defmodule Mlx.Compiler do
 
   ## Choosing the compiler
 
-    * for every `defn` and `Nx.Defn.jit/2`: `config :nx, default_defn_options: [compiler: Mlx.Compiler]`
+    * for every `defn` and `Nx.Defn.jit/2`:
+      `config :nx, default_defn_options: [compiler: Mlx.Compiler]`
       or `Nx.Defn.global_default_options(compiler: Mlx.Compiler)`
     * for a process: `Nx.Defn.default_options(compiler: Mlx.Compiler)`
     * for a module: `use Mlx.Defn` (see `Mlx.Defn`)
@@ -31,8 +32,8 @@ defmodule Mlx.Compiler do
 
   ## What is compiled
 
-  All operations that `Mlx.Backend` computes natively, `Nx.block/4`, constants, containers, named and
-  vectorized tensors, gradients, and
+  All operations that `Mlx.Backend` computes natively, `Nx.block/4`, constants, containers, named
+  and vectorized tensors, gradients, and
 
     * `while` whose trip count the function fixes, such as `while {i = 0, x}, i < 4` or a range:
       the loop is written out, up to 256 iterations (nested ones counted together);
@@ -126,11 +127,13 @@ defmodule Mlx.Compiler do
   each. For larger ones it raises `ArgumentError`: pass those as arguments. Raises `Mlx.Error`
   with the kind `:unsupported` where the compiler does, and for hooks.
 
-  `opts` are those of `Nx.Defn.jit/2`. A program is bound to no device, so `:device` has no effect.
+  `opts` are those of `Nx.Defn.jit/2`. A program is bound to no device, so `:device` has no
+  effect.
 
   ## Examples
 
-      iex> program = Mlx.Compiler.to_program(&Nx.add/2, [Nx.template({2}, :f32), Nx.template({2}, :f32)])
+      iex> t = Nx.template({2}, :f32)
+      iex> program = Mlx.Compiler.to_program(&Nx.add/2, [t, t])
       iex> program.inputs
       [{{:f, 32}, {2}}, {{:f, 32}, {2}}]
 

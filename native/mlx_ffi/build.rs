@@ -30,7 +30,14 @@ fn build() -> Result<()> {
     println!("cargo:rustc-check-cfg=cfg(blas, values(\"none\", \"openblas\", \"other\"))");
 
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let mlx = site_dir()?.join("mlx");
+    let site = site_dir()?;
+    // An MLX of the user's own may be an installation prefix, such as /usr/local.
+    let inner = site.join("mlx");
+    let mlx = if inner.join("lib").exists() {
+        inner
+    } else {
+        site
+    };
     let mlx_c = mlx_c_sources()?;
     let version = check_version(&mlx, &mlx_c)?;
     let blas = find_blas();
@@ -45,8 +52,7 @@ fn build() -> Result<()> {
 /// The unpacked wheel, found or fetched by the script beside us.
 fn site_dir() -> Result<PathBuf> {
     let script = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("fetch_mlx.py");
-    let python = env::var("PYTHON").unwrap_or_else(|_| "python3".into());
-    let output = Command::new(python)
+    let output = Command::new(python())
         .arg(&script)
         .stderr(Stdio::inherit())
         .output()
@@ -120,8 +126,7 @@ fn find_blas() -> Option<PathBuf> {
         Err(_) if cfg!(target_os = "macos") => return None,
         Err(_) => (),
     }
-    let mut folders: Vec<PathBuf> = pkg_config::Config::new()
-        .atleast_version("0.3.29")
+    let mut folders = pkg_config::Config::new()
         .cargo_metadata(false)
         .probe("openblas")
         .map(|library| library.link_paths)
@@ -134,7 +139,7 @@ fn find_blas() -> Option<PathBuf> {
     let found = folders
         .iter()
         .map(|folder| folder.join("libopenblas.so"))
-        .find(|file| file.exists());
+        .find(|file| file.exists() && is_recent(file));
     if found.is_none() {
         println!(
             "cargo:warning=OpenBLAS 0.3.29 or newer was not found: matrix products will be about 50 times slower. \
@@ -142,6 +147,26 @@ fn find_blas() -> Option<PathBuf> {
         );
     }
     found
+}
+
+/// Whether an OpenBLAS is 0.3.29 or newer, which it says itself: older ones compute with the wrong
+/// kernels on recent processors.
+fn is_recent(openblas: &Path) -> bool {
+    let script = "import ctypes, sys
+config = ctypes.CDLL(sys.argv[1]).openblas_get_config
+config.restype = ctypes.c_char_p
+version = config().decode().split()[1].split('.')
+sys.exit([int(part) for part in version[:3]] < [0, 3, 29])";
+    Command::new(python())
+        .args(["-c", script])
+        .arg(openblas)
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn python() -> String {
+    env::var("PYTHON").unwrap_or_else(|_| "python3".into())
 }
 
 /// A compiler whose C++ library has `std::format`, which mlx-c uses.
@@ -250,6 +275,21 @@ fn bind(mlx_c: &Path, out: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The Fortran libraries that a BLAS needs. A release brings them along, and the NIF must name them
+/// itself: its RUNPATH is not searched for what another library needs.
+fn fortran(blas: &Path) -> Result<Vec<PathBuf>> {
+    if cfg!(target_os = "macos") {
+        return Ok(Vec::new());
+    }
+    let output = Command::new("ldd").arg(blas).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| line.contains("libgfortran") || line.contains("libquadmath"))
+        .filter_map(|line| line.split("=>").nth(1)?.split_whitespace().next())
+        .map(PathBuf::from)
+        .collect())
+}
+
 /// The order matters: a loader searches a library's dependencies in the order in which they were
 /// linked, so the BLAS must precede libmlx, which brings a slow one of its own.
 fn link(mlx: &Path, blas: Option<&Path>, out: &Path) -> Result<()> {
@@ -273,6 +313,10 @@ fn link(mlx: &Path, blas: Option<&Path>, out: &Path) -> Result<()> {
             "other"
         };
         paths.insert(0, folder.to_owned());
+        println!(
+            "cargo:fortran={}",
+            env::join_paths(fortran(file)?)?.to_string_lossy()
+        );
     }
     println!("cargo:rustc-cfg=blas=\"{kind}\"");
     println!("cargo:rustc-link-search=native={}", lib.display());

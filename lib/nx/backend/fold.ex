@@ -33,7 +33,7 @@ defmodule Mlx.Backend.Fold do
         |> bare()
         |> Nx.transpose(axes: rest ++ axes)
         |> fold(length(rest), acc, fun)
-        |> finish(out)
+        |> finish(out, t)
     end
   end
 
@@ -45,7 +45,7 @@ defmodule Mlx.Backend.Fold do
     |> bare()
     |> windows(acc, dims, opts)
     |> fold(tuple_size(dims), acc, fun)
-    |> finish(out)
+    |> finish(out, t)
   end
 
   # The first `kept` axes of `t` are those of the result.
@@ -64,9 +64,10 @@ defmodule Mlx.Backend.Fold do
     |> Nx.reshape(shape)
   end
 
-  defp finish(result, out) do
+  # A function may return what is not from its arguments, and then elsewhere.
+  defp finish(result, out, t) do
     result = result |> Nx.as_type(out.type) |> Nx.reshape(out.shape)
-    %{out | data: result.data}
+    %{out | data: taken(result, [t]).data}
   end
 
   # The reduction of the same meaning, if `fun` is nothing but one operation of its arguments.

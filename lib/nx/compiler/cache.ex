@@ -85,7 +85,8 @@ defmodule Mlx.Compiler.Cache do
 
     unless is_integer(limit) and limit >= 0 do
       raise ArgumentError,
-            "config :mlx, :compiler_cache_size must be a non-negative integer, got: #{inspect(limit)}"
+            "config :mlx, :compiler_cache_size must be a non-negative integer, got: " <>
+              inspect(limit)
     end
 
     :ets.new(@table, [:named_table, :protected, read_concurrency: true])

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod ops;
 pub mod program;
 pub mod promise;
+mod queue;
 pub mod shape;
 #[allow(unsafe_code)]
 pub mod stream;

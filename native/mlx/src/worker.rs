@@ -12,15 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
-
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::program::Program;
 use crate::promise::Promise;
+use crate::queue::{Next, Queue};
 use crate::stream::{Device, Streams};
 
 /// MLX walks deep graphs recursively in places.
@@ -30,8 +28,6 @@ const QUEUE_LIMIT: usize = 16_384;
 /// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
 const LAZY_OPS: usize = 512;
 const LAZY_BYTES: usize = 256 << 20;
-/// How long unevaluated results may lie while there is nothing else to do.
-const IDLE: Duration = Duration::from_micros(200);
 /// Growth of active memory, in bytes and as a share, that asks the callers to collect garbage.
 const GROWTH: usize = 64 << 20;
 
@@ -45,11 +41,12 @@ enum Message {
     Job { weight: usize, job: Job },
     Release(Arc<Promise>),
     Drop(Array),
-    Wake,
+    Stop,
 }
 
 struct State {
     device: Device,
+    queue: Queue<Message>,
     /// Instructions posted and not yet done.
     queued: AtomicUsize,
     stopped: AtomicBool,
@@ -58,9 +55,15 @@ struct State {
 
 /// A handle to a worker's thread.
 #[derive(Clone)]
-pub struct Worker {
-    sender: Sender<Message>,
-    state: Arc<State>,
+pub struct Worker(Arc<Handle>);
+
+/// What all handles share; the thread goes when it does.
+struct Handle(Arc<State>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.queue.close();
+    }
 }
 
 /// A promise that a job will read: while one lives, the promise's own job is not given up.
@@ -92,9 +95,9 @@ impl Worker {
         device: Device,
         ready: impl FnOnce(Result<()>) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (sender, receiver) = unbounded();
         let state = Arc::new(State {
             device,
+            queue: Queue::new(),
             queued: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             pressure: AtomicBool::new(false),
@@ -104,6 +107,7 @@ impl Worker {
             .name(format!("mlx {device:?}").to_lowercase())
             .stack_size(STACK)
             .spawn(move || {
+                shared.queue.receive_here();
                 let mut context = match Streams::new(device) {
                     Ok(streams) => {
                         ready(Ok(()));
@@ -115,41 +119,45 @@ impl Worker {
                         None
                     }
                 };
-                work(&receiver, &shared, &mut context);
+                work(&shared, &mut context);
             })?;
-        Ok(Self { sender, state })
+        Ok(Self(Arc::new(Handle(state))))
+    }
+
+    fn state(&self) -> &State {
+        &self.0.0
     }
 
     /// The device it computes on.
     pub fn device(&self) -> Device {
-        self.state.device
+        self.state().device
     }
 
     /// Whether `other` is a handle to the same thread.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.state, &other.state)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Ends it for callers: jobs queued and posted from now on are answered [`Error::Stopped`].
     pub fn stop(&self) {
-        self.state.stopped.store(true, Ordering::Release);
-        self.send(Message::Wake);
+        self.state().stopped.store(true, Ordering::Release);
+        self.send(Message::Stop, true);
     }
 
     /// Whether [`Worker::stop`] was called, or its stream could not be made.
     pub fn is_stopped(&self) -> bool {
-        self.state.stopped.load(Ordering::Acquire)
+        self.state().stopped.load(Ordering::Acquire)
     }
 
     /// Whether memory has grown so much since the last time that garbage is worth collecting.
     /// Answers true to one caller only.
     pub fn take_pressure(&self) -> bool {
-        self.state.pressure.load(Ordering::Relaxed)
-            && self.state.pressure.swap(false, Ordering::Relaxed)
+        self.state().pressure.load(Ordering::Relaxed)
+            && self.state().pressure.swap(false, Ordering::Relaxed)
     }
 
     /// Does `job` on the worker and passes its result to `reply`, there.
-    /// For callers that wait, so their number bounds the queue.
+    /// For callers that wait: their number bounds the queue, and the worker is woken for them.
     pub fn call<T: 'static>(
         &self,
         job: impl FnOnce(&mut Context) -> Result<T> + Send + 'static,
@@ -169,7 +177,7 @@ impl Worker {
         let results = outputs.clone();
         let watched = outputs.clone();
         self.post(
-            program.len(),
+            program.len().max(1),
             move |context| {
                 let cancelled = || watched.iter().all(|promise| promise.is_abandoned());
                 let arrays = inputs.iter().map(Input::get);
@@ -205,16 +213,16 @@ impl Worker {
 
     /// Empties `promise` after the jobs already posted.
     pub fn release(&self, promise: Arc<Promise>) {
-        self.send(Message::Release(promise));
+        self.send(Message::Release(promise), false);
     }
 
     /// Drops `array` on the thread that owns it.
     pub fn discard(&self, array: Array) {
-        self.send(Message::Drop(array));
+        self.send(Message::Drop(array), false);
     }
 
     fn room(&self) -> std::result::Result<(), Busy> {
-        if self.state.queued.load(Ordering::Relaxed) < QUEUE_LIMIT {
+        if self.state().queued.load(Ordering::Relaxed) < QUEUE_LIMIT {
             Ok(())
         } else {
             Err(Busy)
@@ -234,13 +242,12 @@ impl Worker {
                     .unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
             });
         });
-        self.state.queued.fetch_add(weight, Ordering::Relaxed);
-        self.send(Message::Job { weight, job });
+        self.state().queued.fetch_add(weight, Ordering::Relaxed);
+        self.send(Message::Job { weight, job }, weight == 0);
     }
 
-    fn send(&self, message: Message) {
-        // It fails only if the thread is gone, and the thread outlives its handles.
-        let _ = self.sender.send(message);
+    fn send(&self, message: Message, urgent: bool) {
+        self.state().queue.push(message, urgent);
     }
 }
 
@@ -332,8 +339,19 @@ impl Context {
     }
 }
 
-fn work(receiver: &Receiver<Message>, state: &State, context: &mut Option<Context>) {
-    while let Some(message) = next(receiver, context) {
+fn work(state: &State, context: &mut Option<Context>) {
+    let mut naps = 0;
+    loop {
+        let message = match state.queue.next(&mut naps) {
+            Next::Item(message) => message,
+            Next::Idle => {
+                if let Some(context) = context.as_mut().filter(|context| context.has_lazy()) {
+                    context.evaluate(Vec::new());
+                }
+                continue;
+            }
+            Next::Closed => return,
+        };
         if state.stopped.load(Ordering::Acquire) {
             // Frees what the stream holds; what handles still name goes with them.
             *context = None;
@@ -346,21 +364,9 @@ fn work(receiver: &Receiver<Message>, state: &State, context: &mut Option<Contex
             }
             Message::Release(promise) => promise.empty(),
             Message::Drop(array) => drop(array),
-            Message::Wake => (),
+            Message::Stop => (),
         }
     }
-}
-
-/// The next message; while there is none, evaluates what lies unevaluated.
-fn next(receiver: &Receiver<Message>, context: &mut Option<Context>) -> Option<Message> {
-    if let Some(context) = context.as_mut().filter(|context| context.has_lazy()) {
-        match receiver.recv_timeout(IDLE) {
-            Ok(message) => return Some(message),
-            Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => context.evaluate(Vec::new()),
-        }
-    }
-    receiver.recv().ok()
 }
 
 fn promises(count: usize) -> Vec<Arc<Promise>> {

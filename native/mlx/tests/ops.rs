@@ -111,6 +111,22 @@ fn decompositions_make_several_arrays() {
 }
 
 #[test]
+fn a_failing_decomposition_is_blamed_and_nothing_else() {
+    let w = worker();
+    let singular = array(&w, &[2, 2], &[0f32; 4]);
+    let fine = array(&w, &[2], &[1f32, 2.0]);
+    let bad = run(&w, Op::Inv, &[&singular]).remove(0);
+    for _ in 0..100 {
+        assert_eq!(
+            value::<f32>(&w, Op::Negative, &[&fine]).unwrap(),
+            [-1.0, -2.0]
+        );
+    }
+    let error = read::<f32>(&w, &bad).unwrap_err();
+    assert_eq!((error.kind(), error.op()), ("native", Some("Inv")));
+}
+
+#[test]
 fn integer_division_never_signals() {
     let w = worker();
     let a = array(&w, &[4], &[7i32, -7, i32::MIN, 5]);

@@ -79,7 +79,13 @@ fn arrays_made_before_a_stop_say_so() {
 fn the_queue_is_bounded_by_instructions() {
     let w = worker();
     let (go, may_go) = channel::<()>();
-    w.call(move |_| Ok(may_go.recv().unwrap()), |_| ());
+    w.call(
+        move |_| {
+            may_go.recv().unwrap();
+            Ok(())
+        },
+        |_| (),
+    );
     let x = array(&w, &[1], &[1f32]);
     let chain = (0..1000).map(|i| instruction(Op::Negative, &[i])).collect();
     let program = Arc::new(Program::new(1, chain, vec![1000]).unwrap());
@@ -100,7 +106,13 @@ fn the_queue_is_bounded_by_instructions() {
 fn a_run_that_nobody_waits_for_is_given_up() {
     let w = worker();
     let (go, may_go) = channel::<()>();
-    w.call(move |_| Ok(may_go.recv().unwrap()), |_| ());
+    w.call(
+        move |_| {
+            may_go.recv().unwrap();
+            Ok(())
+        },
+        |_| (),
+    );
     let x = array(&w, &[1], &[1f32]);
     let dropped = run(&w, Op::Negative, &[&x]).remove(0);
     let used = run(&w, Op::Negative, &[&x]).remove(0);

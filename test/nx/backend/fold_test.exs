@@ -40,6 +40,14 @@ defmodule Mlx.Backend.FoldTest do
     assert_equal(Nx.reduce(Nx.tensor([1, 2, 3]), 0, &Nx.subtract/2), 2)
   end
 
+  test "the function may ignore its arguments" do
+    t = Nx.tensor([[1, 2], [3, 4]])
+
+    Nx.with_default_backend(Nx.BinaryBackend, fn ->
+      assert_equal(Nx.reduce(t, 0, [axes: [1]], fn _x, _acc -> Nx.tensor(7) end), [7, 7])
+    end)
+  end
+
   test "names go with their axes" do
     t = Nx.tensor([[1, 2], [3, 4]], names: [:x, :y])
     assert Nx.names(Nx.reduce(t, 0, [axes: [:x]], &Nx.subtract/2)) == [:y]

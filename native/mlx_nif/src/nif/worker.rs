@@ -56,6 +56,12 @@ fn worker_of(array: ResourceArc<ArrayRef>) -> ResourceArc<WorkerRef> {
     ResourceArc::new(WorkerRef(array.worker.clone()))
 }
 
+/// Whether the array belongs to the worker.
+#[rustler::nif]
+fn worker_owns(worker: ResourceArc<WorkerRef>, array: ResourceArc<ArrayRef>) -> bool {
+    array.worker.is_same(&worker.0)
+}
+
 /// Panics inside a job, and answers as every job that panics does. For tests.
 #[rustler::nif]
 #[allow(clippy::panic)]

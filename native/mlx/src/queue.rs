@@ -1,0 +1,115 @@
+//! The queue between callers and a worker's thread.
+//!
+//! Waking a thread takes a system call, several times the cost of posting. A job that nobody waits
+//! for need not wake a worker that has just been busy: it takes a nap, looks again by itself, and
+//! falls asleep only after a while without work. What a caller waits for wakes it at once.
+
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use crossbeam_queue::SegQueue;
+
+/// How long a nap is: the most that a job nobody waits for lies before it is begun.
+const NAP: Duration = Duration::from_micros(200);
+/// Naps without work after which the worker sleeps until it is woken.
+const NAPS: u32 = 25;
+/// Looks before a nap, some microseconds: a caller that reads in a loop comes back soon.
+const LOOKS: u32 = 256;
+
+const AWAKE: u8 = 0;
+const NAPPING: u8 = 1;
+const ASLEEP: u8 = 2;
+
+/// A queue with many senders and one receiving thread.
+pub(crate) struct Queue<T> {
+    items: SegQueue<T>,
+    state: AtomicU8,
+    closed: AtomicBool,
+    receiver: OnceLock<Thread>,
+}
+
+/// What the receiver finds.
+pub(crate) enum Next<T> {
+    /// The oldest item.
+    Item(T),
+    /// Nothing for a nap's time; asked again, it waits on.
+    Idle,
+    /// Nothing, and nobody can send any more.
+    Closed,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            items: SegQueue::new(),
+            state: AtomicU8::new(AWAKE),
+            closed: AtomicBool::new(false),
+            receiver: OnceLock::new(),
+        }
+    }
+
+    /// Adds an item. `urgent`: somebody waits for it.
+    pub(crate) fn push(&self, item: T, urgent: bool) {
+        self.items.push(item);
+        self.wake(if urgent { NAPPING } else { ASLEEP });
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake(NAPPING);
+    }
+
+    fn wake(&self, from: u8) {
+        // Either this sees the receiver's state, or the receiver sees the item: both write first
+        // and then read, with a fence between.
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) >= from
+            && let Some(thread) = self.receiver.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Names the calling thread as the receiver.
+    pub(crate) fn receive_here(&self) {
+        let _ = self.receiver.set(thread::current());
+    }
+
+    /// The next item, waited for. `naps` counts the naps since the last one.
+    pub(crate) fn next(&self, naps: &mut u32) -> Next<T> {
+        for _ in 0..LOOKS {
+            if let Some(item) = self.items.pop() {
+                *naps = 0;
+                return Next::Item(item);
+            }
+            spin_loop();
+        }
+        let asleep = *naps >= NAPS;
+        self.state
+            .store(if asleep { ASLEEP } else { NAPPING }, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.items.is_empty() && !self.closed.load(Ordering::Acquire) {
+            if asleep {
+                thread::park();
+            } else {
+                thread::park_timeout(NAP);
+            }
+        }
+        self.state.store(AWAKE, Ordering::Relaxed);
+        match self.items.pop() {
+            Some(item) => {
+                *naps = 0;
+                Next::Item(item)
+            }
+            None if self.closed.load(Ordering::Acquire) && self.items.is_empty() => Next::Closed,
+            None => {
+                *naps = naps.saturating_add(1);
+                Next::Idle
+            }
+        }
+    }
+}
