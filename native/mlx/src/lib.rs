@@ -5,7 +5,7 @@
 //! times. [`Promise`] is a result that the worker has yet to fill in. Knows nothing of the BEAM,
 //! but for the decoders that the feature `nif` adds.
 //!
-//! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `memory`, `ops`,
+//! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `halt`, `memory`, `ops`,
 //! `stream` and `version`.
 
 #![deny(unsafe_code)]
@@ -15,6 +15,8 @@ pub mod array;
 pub mod dtype;
 #[allow(unsafe_code)]
 pub mod error;
+#[allow(unsafe_code)]
+mod halt;
 #[allow(unsafe_code)]
 pub mod memory;
 #[allow(unsafe_code)]

@@ -88,6 +88,11 @@ impl Stream {
         check(unsafe { ffi::mlx_set_default_stream(self.raw) }, "stream")
     }
 
+    fn synchronize(&self) {
+        // SAFETY: the handle is live. What was computed in vain is of no interest here.
+        unsafe { ffi::mlx_synchronize(self.raw) };
+    }
+
     pub(crate) fn raw(&self) -> ffi::mlx_stream {
         self.raw
     }
@@ -123,6 +128,14 @@ impl Streams {
         let main = Stream::new(device)?;
         main.make_default()?;
         Ok(Self { main, cpu })
+    }
+
+    /// Waits for what is being computed.
+    pub(crate) fn synchronize(&self) {
+        self.main.synchronize();
+        if let Some(cpu) = &self.cpu {
+            cpu.synchronize();
+        }
     }
 
     /// The CPU's stream if `needs_cpu`, else the device's.

@@ -10,11 +10,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::halt::{self, AtWork};
 use crate::memory;
 use crate::program::Program;
 use crate::promise::Promise;
@@ -41,7 +42,7 @@ enum Message {
     Job { weight: usize, job: Job },
     Release(Arc<Promise>),
     Drop(Array),
-    Stop,
+    Wake,
 }
 
 struct State {
@@ -51,6 +52,22 @@ struct State {
     queued: AtomicUsize,
     stopped: AtomicBool,
     pressure: AtomicBool,
+}
+
+/// Every worker, to be woken when the process exits.
+static WORKERS: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
+
+pub(crate) fn wake_all() {
+    let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    for state in workers.iter().filter_map(Weak::upgrade) {
+        state.queue.push(Message::Wake, true);
+    }
+}
+
+fn register(state: &Arc<State>) {
+    let mut workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    workers.retain(|state| state.strong_count() > 0);
+    workers.push(Arc::downgrade(state));
 }
 
 /// A handle to a worker's thread.
@@ -102,13 +119,16 @@ impl Worker {
             stopped: AtomicBool::new(false),
             pressure: AtomicBool::new(false),
         });
+        register(&state);
         let shared = state.clone();
         thread::Builder::new()
             .name(format!("mlx {device:?}").to_lowercase())
             .stack_size(STACK)
             .spawn(move || {
                 shared.queue.receive_here();
-                let mut context = match Streams::new(device) {
+                let streams = Streams::new(device);
+                let at_work = AtWork::begin();
+                let mut context = match streams {
                     Ok(streams) => {
                         ready(Ok(()));
                         Some(Context::new(streams, shared.clone()))
@@ -120,6 +140,16 @@ impl Worker {
                     }
                 };
                 work(&shared, &mut context);
+                if halt::is_halting() {
+                    // Neither its arrays nor its streams are freed: that would call MLX.
+                    if let Some(context) = &context {
+                        context.streams.synchronize();
+                    }
+                    drop(at_work);
+                    loop {
+                        thread::park();
+                    }
+                }
             })?;
         Ok(Self(Arc::new(Handle(state))))
     }
@@ -141,7 +171,7 @@ impl Worker {
     /// Ends it for callers: jobs queued and posted from now on are answered [`Error::Stopped`].
     pub fn stop(&self) {
         self.state().stopped.store(true, Ordering::Release);
-        self.send(Message::Stop, true);
+        self.send(Message::Wake, true);
     }
 
     /// Whether [`Worker::stop`] was called, or its stream could not be made.
@@ -179,7 +209,8 @@ impl Worker {
         self.post(
             program.len().max(1),
             move |context| {
-                let cancelled = || watched.iter().all(|promise| promise.is_abandoned());
+                let unwanted = || watched.iter().all(|promise| promise.is_abandoned());
+                let cancelled = || unwanted() || halt::is_halting();
                 let arrays = inputs.iter().map(Input::get);
                 let made = program.run(arrays, &context.streams, cancelled)?;
                 context.track(program.len(), &made, &watched);
@@ -341,7 +372,7 @@ impl Context {
 
 fn work(state: &State, context: &mut Option<Context>) {
     let mut naps = 0;
-    loop {
+    while !halt::is_halting() {
         let message = match state.queue.next(&mut naps) {
             Next::Item(message) => message,
             Next::Idle => {
@@ -364,7 +395,7 @@ fn work(state: &State, context: &mut Option<Context>) {
             }
             Message::Release(promise) => promise.empty(),
             Message::Drop(array) => drop(array),
-            Message::Stop => (),
+            Message::Wake => (),
         }
     }
 }
