@@ -168,8 +168,9 @@ defmodule Mlx.Compiler do
   @doc """
   Drops all compiled programs and the constants they hold on their devices.
 
-  Functions made by `Nx.Defn.compile/3` keep theirs. Worth a call after recompiling, in a running
-  system, a module whose functions others inline, since callers keep what they compiled.
+  Functions made by `Nx.Defn.compile/3` keep theirs. A module that is compiled again in a running
+  system gets programs anew; worth a call then are functions of other modules that inline its
+  functions, since those keep what they compiled.
 
   ## Examples
 
@@ -187,11 +188,24 @@ defmodule Mlx.Compiler do
   defp program(key, vars, fun, device, hooks) do
     worker = Device.worker(device)
     names = hooks |> Map.keys() |> Enum.sort()
-    cache_key = {key, worker, signature(vars), names}
+    cache_key = {version(key), worker, signature(vars), names}
 
     case Cache.lookup(cache_key) do
       nil -> Cache.fetch(cache_key, fn -> compile(key, vars, fun, device, worker, names) end)
       program -> program
+    end
+  end
+
+  # A capture such as `&Mod.fun/1` stays equal when its module is compiled again, as happens in
+  # every Livebook; other functions do not.
+  defp version(key) do
+    case :erlang.fun_info(key, :type) do
+      {:type, :external} ->
+        {:module, module} = :erlang.fun_info(key, :module)
+        {key, module.module_info(:md5)}
+
+      {:type, :local} ->
+        key
     end
   end
 

@@ -172,6 +172,30 @@ defmodule Mlx.Compiler.CacheTest do
     assert count(counter) == 2
   end
 
+  test "a module that is compiled again is traced again, also where it is captured by name" do
+    t = Nx.tensor([1.0])
+    Code.compiler_options(ignore_module_conflict: true)
+    on_exit(fn -> Code.compiler_options(ignore_module_conflict: false) end)
+
+    for factor <- [2, 3] do
+      Code.compile_string("""
+      defmodule Mlx.Compiler.CacheTest.Redefined do
+        import Nx.Defn
+        defn by_defn(t), do: t * #{factor}
+        def by_name(t), do: Nx.multiply(t, #{factor})
+      end
+      """)
+
+      module = Mlx.Compiler.CacheTest.Redefined
+      assert Nx.to_flat_list(jit(Function.capture(module, :by_name, 1), t)) == [factor / 1]
+      assert Nx.to_flat_list(jit(Function.capture(module, :by_defn, 1), t)) == [factor / 1]
+      Nx.Defn.default_options(compiler: Mlx.Compiler)
+      assert Nx.to_flat_list(apply(module, :by_defn, [t])) == [factor / 1]
+    end
+  after
+    Nx.Defn.default_options([])
+  end
+
   test "a function that compiles itself does not wait for itself" do
     key = make_ref()
 
