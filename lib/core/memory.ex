@@ -25,7 +25,8 @@ defmodule Mlx.Memory do
         }
   def info do
     {active, cache, peak, limit} = NIF.memory()
-    %{active: active, cache: cache, peak: peak, limit: limit}
+    # After a reset, MLX counts a peak only from the next allocation on.
+    %{active: active, cache: cache, peak: max(peak, active), limit: limit}
   end
 
   @doc """

@@ -41,6 +41,9 @@ defmodule Mlx.Native do
         make_room(worker, inputs)
         run(instructions, outputs, inputs, worker)
 
+      :scattered ->
+        run(instructions, outputs, gather(inputs), worker)
+
       posted ->
         promised(posted)
     end
@@ -63,6 +66,9 @@ defmodule Mlx.Native do
       :busy ->
         make_room(worker, inputs)
         run_program(program, inputs, worker)
+
+      :scattered ->
+        run_program(program, gather(inputs), worker)
 
       posted ->
         promised(posted)
@@ -184,6 +190,31 @@ defmodule Mlx.Native do
         eval(arrays)
         arrays
     end
+  end
+
+  # Scalars follow the tensors: a number in an expression becomes an array of the default device,
+  # whatever device the rest is on. Anything larger is not moved behind the user's back.
+  defp gather(inputs) do
+    described = for input <- inputs, do: {input, describe(input)}
+    {home, _} = Enum.find(described, hd(described), fn {_, {_type, shape}} -> shape != {} end)
+    worker = NIF.worker_of(home)
+
+    for {input, {_type, shape}} <- described do
+      cond do
+        NIF.worker_owns(worker, input) -> input
+        shape == {} -> copy_to(input, worker)
+        true -> raise_scattered(home, input)
+      end
+    end
+  end
+
+  @spec raise_scattered(array, array) :: no_return
+  defp raise_scattered(first, second) do
+    raise Error,
+      kind: :invalid_argument,
+      message:
+        "the operands belong to different workers, on #{inspect(device(first))} and " <>
+          "#{inspect(device(second))}: transfer one of them first, with Nx.backend_transfer/2"
   end
 
   # The queue is full: waits for its end, which bounds what a process can post ahead.

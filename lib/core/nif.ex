@@ -10,7 +10,7 @@ defmodule Mlx.NIF do
   @type worker :: reference
   @type program :: reference
   @type failure :: {:error, {kind :: atom, op :: String.t() | nil, message :: String.t()}}
-  @type posted :: [array] | {:pressure, [array]} | :busy | failure
+  @type posted :: [array] | {:pressure, [array]} | :busy | :scattered | failure
   @type instructions :: [{op :: atom | tuple, operands :: [non_neg_integer]}]
 
   def load do
@@ -21,15 +21,16 @@ defmodule Mlx.NIF do
     :ok
   end
 
-  # A plain folder is asked for first: an escript or a moved release may have no application yet.
+  # Beside this module's own folder. Asking for the application's folder by name would find a
+  # working directory that happens to be called mlx.
   defp path do
-    priv =
-      case :code.priv_dir(:mlx) do
-        {:error, _} -> __DIR__ |> Path.join("../priv") |> String.to_charlist()
-        priv -> priv
+    ebin =
+      case :code.where_is_file(~c"Elixir.Mlx.NIF.beam") do
+        :non_existing -> :code.lib_dir(:mlx) |> :filename.join(~c"ebin")
+        beam -> :filename.dirname(beam)
       end
 
-    :filename.join(priv, ~c"mlx_nif")
+    :filename.join([:filename.dirname(ebin), ~c"priv", ~c"mlx_nif"])
   end
 
   # Arrays

@@ -1,7 +1,8 @@
-Enum.each(~w(data.ex engines.ex train.ex), fn file ->
-  path = Path.expand("../../examples/digits/#{file}", __DIR__)
-  Code.ensure_loaded?(Digits.Train) || Code.require_file(path)
-end)
+# The engine of live Nx, where Nx is there, needs the model.
+model = if Code.ensure_loaded?(Nx), do: ["model.ex"], else: []
+
+for file <- ["data.ex"] ++ model ++ ["engines.ex", "train.ex"],
+    do: Code.require_file(Path.expand("../../examples/digits/#{file}", __DIR__))
 
 defmodule Mlx.DigitsTest do
   # Oracle: the held-out labels.

@@ -31,10 +31,14 @@ pub fn blas() -> String {
     ffi::blas_file().unwrap_or_default()
 }
 
+/// Whether what is loaded is what was compiled against.
+pub(crate) fn check() -> Result<()> {
+    compare(&library())
+}
+
 /// MLX's C++ classes are inline in its headers: a library of another version would be called with
 /// the wrong layouts.
-pub(crate) fn check() -> Result<()> {
-    let library = library();
+fn compare(library: &str) -> Result<()> {
     if library == HEADERS {
         return Ok(());
     }
@@ -45,4 +49,17 @@ pub(crate) fn check() -> Result<()> {
              unset LD_LIBRARY_PATH and MLX_DIR, or build again"
         ),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_is_refused_by_name() {
+        assert_eq!(compare(HEADERS), Ok(()));
+        assert_eq!(library(), HEADERS);
+        let message = compare("0.1.0").map_err(|error| error.to_string());
+        assert!(message.is_err_and(|text| text.contains("is version 0.1.0")));
+    }
 }

@@ -7,9 +7,8 @@ use rustler::{Atom, Decoder, Encoder, Env, NifResult, Resource, ResourceArc, Ter
 
 pub mod atoms {
     rustler::atoms! {
-        ok, error, nil, busy, pressure, already_deallocated, cpu, gpu,
+        ok, error, busy, scattered, pressure, already_deallocated, cpu, gpu,
         invalid_argument, native, out_of_memory, stopped, cancelled, deallocated, panic,
-        active, cache, peak, limit,
     }
 }
 

@@ -7,8 +7,8 @@ use rustler::{Encoder, Env, ListIterator, ResourceArc, Term};
 
 use crate::terms::{ArrayRef, Failure, ProgramRef, WorkerRef, atoms, reason};
 
-/// Decodes and runs instructions: an eager operation. `[array]`, `{:pressure, [array]}`, `:busy` or
-/// an error.
+/// Decodes and runs instructions: an eager operation. `[array]`, `{:pressure, [array]}`, `:busy`,
+/// `:scattered` (the operands belong to different workers) or an error.
 #[rustler::nif]
 fn run<'a>(
     env: Env<'a>,
@@ -111,6 +111,8 @@ fn build(inputs: usize, instructions: Term, outputs: Vec<u32>) -> Result<Program
 enum Posted {
     Promises(Vec<Arc<Promise>>, Worker),
     Busy,
+    /// The operands belong to different workers.
+    Scattered,
 }
 
 fn post(
@@ -130,14 +132,8 @@ fn post(
             format!("the program takes {wanted} arrays, and {found} were given"),
         ));
     }
-    if let Some(other) = inputs.iter().find(|input| !input.worker.is_same(worker)) {
-        let (first, second) = (worker.device(), other.worker.device());
-        return Err(Error::invalid(
-            "run",
-            format!(
-                "its operands belong to different workers ({first:?} and {second:?}): transfer one of them first"
-            ),
-        ));
+    if inputs.iter().any(|input| !input.worker.is_same(worker)) {
+        return Ok(Posted::Scattered);
     }
     let operands = inputs
         .iter()
@@ -163,6 +159,7 @@ fn posted(env: Env, posted: Result<Posted>) -> Term {
             }
         }
         Ok(Posted::Busy) => atoms::busy().encode(env),
+        Ok(Posted::Scattered) => atoms::scattered().encode(env),
         Err(error) => Failure(error).encode(env),
     }
 }
