@@ -13,7 +13,7 @@ for {name, engine} <- [
       {"live Nx.Defn", Digits.Engines.nx()},
       {"saved program", Digits.Engines.programs()}
     ] do
-  weights = Digits.Data.weights(Digits.Model.layers())
+  weights = Digits.Data.weights()
   zeros = for {shape, binary} <- weights, do: {shape, :binary.copy(<<0>>, byte_size(binary))}
   state = for {shape, binary} <- weights ++ zeros, do: engine.tensor.(binary, {:f, 32}, shape)
   images = engine.tensor.(images, {:f, 32}, {64, 64})

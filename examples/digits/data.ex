@@ -11,6 +11,10 @@ defmodule Digits.Data do
   @typedoc "Images as f32 from 0 to 1, labels as u8, and how many they are."
   @type set :: %{images: binary, labels: binary, count: pos_integer}
 
+  @doc "The sizes of the network's layers, from pixels to digits."
+  @spec layers() :: [pos_integer]
+  def layers, do: [@pixels, 256, 128, @classes]
+
   @doc """
   The training set and the held-out fifth, shuffled in the same way each time.
   """
@@ -45,13 +49,13 @@ defmodule Digits.Data do
   The network's first weights, a `{shape, binary of f32}` per tensor: normally distributed for the
   layers' width, biases zero.
   """
-  @spec weights([pos_integer]) :: [{tuple, binary}]
-  def weights(layers) do
+  @spec weights() :: [{tuple, binary}]
+  def weights do
     state = :rand.seed_s(:exsss, {11, 13, 17})
 
     {weights, _state} =
-      layers
-      |> Enum.zip(tl(layers))
+      layers()
+      |> Enum.zip(tl(layers()))
       |> Enum.flat_map_reduce(state, fn {inputs, outputs}, state ->
         {matrix, state} = normal(inputs * outputs, :math.sqrt(2 / inputs), state)
         {[{{inputs, outputs}, matrix}, {{outputs}, <<0::size(outputs)-unit(32)>>}], state}

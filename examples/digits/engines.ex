@@ -50,7 +50,7 @@ defmodule Digits.Engines do
     @spec export({pos_integer, pos_integer}) :: [{Path.t(), Mlx.Program.t()}]
     def export({batch, held_out}) do
       weights =
-        for {shape, _} <- Digits.Data.weights(Digits.Model.layers()), do: Nx.template(shape, :f32)
+        for {shape, _} <- Digits.Data.weights(), do: Nx.template(shape, :f32)
 
       weights = tuple(weights)
       images = Nx.template({batch, 64}, :f32)

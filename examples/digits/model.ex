@@ -8,9 +8,6 @@ defmodule Digits.Model do
   @learning_rate 0.05
   @momentum 0.9
 
-  @doc "The sizes of the layers, from pixels to digits."
-  def layers, do: [64, 128, 64, 10]
-
   @doc """
   One step on a batch: takes weights and velocities, each `{w1, b1, w2, b2, w3, b3}`, and returns
   them changed, with the batch's mean loss before the step.

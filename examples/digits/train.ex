@@ -6,7 +6,6 @@ defmodule Digits.Train do
 
   alias Digits.Data
 
-  @layers [64, 128, 64, 10]
   @batch 64
   @epochs 20
   @wanted 0.95
@@ -32,7 +31,7 @@ defmodule Digits.Train do
   @spec run(map) :: {accuracy :: float, losses :: [float]}
   def run(engine) do
     {train, held_out} = Data.load()
-    weights = Data.weights(@layers)
+    weights = Data.weights()
     zeros = for {shape, binary} <- weights, do: {shape, :binary.copy(<<0>>, byte_size(binary))}
     state = for {shape, binary} <- weights ++ zeros, do: engine.tensor.(binary, {:f, 32}, shape)
     images = engine.tensor.(held_out.images, {:f, 32}, {held_out.count, 64})
