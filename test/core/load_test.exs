@@ -18,12 +18,26 @@ defmodule Mlx.LoadTest do
     IO.puts("alive")
     """
 
-    paths = for path <- :code.get_path(), do: ["-pa", to_string(path)]
     env = [{"LD_LIBRARY_PATH", dir}]
-    {output, 0} = System.cmd("elixir", List.flatten(paths) ++ ["-e", script], env: env)
+    {output, 0} = System.cmd("elixir", paths() ++ ["-e", script], env: env)
     assert output =~ "not_loaded: the native library of Mlx could not be loaded"
     assert output =~ "libmlx.so"
     assert output =~ "mix compile.mlx_native --force"
     assert output =~ "alive"
   end
+
+  test "without the application started, an error says to start it" do
+    script = """
+    try do
+      Mlx.Array.from_binary(<<1>>, {:u, 8}, {1})
+    rescue
+      error in Mlx.Error -> IO.puts(Exception.message(error))
+    end
+    """
+
+    assert {output, 0} = System.cmd("elixir", paths() ++ ["-e", script])
+    assert output =~ "Application.ensure_all_started(:mlx)"
+  end
+
+  defp paths, do: for(path <- :code.get_path(), arg <- ["-pa", to_string(path)], do: arg)
 end

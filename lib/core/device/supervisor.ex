@@ -14,6 +14,12 @@ defmodule Mlx.Device.Supervisor do
   @doc "The device's native worker, started if need be."
   @spec start(Mlx.Device.t()) :: Mlx.Native.worker()
   def start(device) do
+    Process.whereis(__MODULE__) ||
+      raise Mlx.Error,
+        kind: :stopped,
+        message:
+          "the application :mlx is not started: call Application.ensure_all_started(:mlx) first"
+
     case DynamicSupervisor.start_child(__MODULE__, {Worker, device}) do
       {:ok, _} -> :ok
       {:error, {:already_started, _}} -> :ok
