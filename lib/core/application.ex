@@ -1,6 +1,7 @@
 defmodule Mlx.Application do
   @moduledoc false
-  # Starts what outlives a call: the devices' workers, and the compiler's cache where Nx is there.
+  # Starts what outlives a call: the devices' workers and, where Nx is there, the table of eager
+  # programs and the compiler's cache.
 
   use Application
 
@@ -13,6 +14,9 @@ defmodule Mlx.Application do
             "config :mlx, dispatch: must be :async or :sync, got: #{inspect(dispatch)}"
 
     :persistent_term.put({Mlx, :dispatch}, dispatch)
+
+    # This process lives as long as the application, and the table with it.
+    if Code.ensure_loaded?(Mlx.Backend.Programs), do: Mlx.Backend.Programs.init()
 
     children = [Mlx.Device.Supervisor | compiler_cache()]
     Supervisor.start_link(children, strategy: :one_for_one, name: Mlx.Supervisor)

@@ -69,7 +69,7 @@ defmodule Mlx.Backend do
   import Kernel, except: [inspect: 2]
 
   alias Mlx.Backend, as: B
-  alias Mlx.Backend.{Fold, Inspect, Operands}
+  alias Mlx.Backend.{Fold, Inspect, Operands, Programs}
   alias Mlx.{Device, Lower, Native, Type}
   alias Nx.Tensor, as: T
 
@@ -86,14 +86,16 @@ defmodule Mlx.Backend do
     if opts[:device], do: [device: Device.normalize!(opts[:device])], else: []
   end
 
+  # Known by its bytes: as keys, 0.0 and -0.0 were one before OTP 27.
   @impl true
-  def constant(out, number, opts), do: create(:constant, out, [number], opts)
+  def constant(%T{type: type} = out, number, opts),
+    do: create(:constant, out, [number], Type.scalar(number, Type.held!(type)), opts)
 
   @impl true
-  def iota(out, axis, opts), do: create(:iota, out, [axis], opts)
+  def iota(out, axis, opts), do: create(:iota, out, [axis], axis, opts)
 
   @impl true
-  def eye(out, opts), do: create(:eye, out, [], opts)
+  def eye(out, opts), do: create(:eye, out, [], nil, opts)
 
   @impl true
   def from_binary(%T{type: type, shape: shape} = out, binary, opts) do
@@ -101,8 +103,14 @@ defmodule Mlx.Backend do
     put(out, Native.from_binary(worker(opts), Type.held!(type), shape, binary))
   end
 
-  defp create(name, out, args, opts) do
-    Operands.run(Lower.lower(name, out, args), out, [], worker(opts))
+  defp create(name, %T{type: type, shape: shape} = out, args, known_by, opts) do
+    key = {name, type, shape, known_by}
+    worker = worker(opts)
+
+    case Programs.lookup(key) do
+      nil -> Operands.run_new(key, Lower.lower(name, out, args), out, [], worker)
+      program -> Operands.fill(out, Native.run_program(program, [], worker))
+    end
   end
 
   defp worker([]), do: Device.worker(Device.default())
@@ -202,9 +210,17 @@ defmodule Mlx.Backend do
   #
   # A binary operation whose operands are on this backend already, as nearly always, becomes
   #
-  #     def add(out, %T{data: %B{ref: ref0}} = arg0, %T{data: %B{ref: ref1}} = arg1) do
-  #       tree = Lower.lower(:add, out, [%{arg0 | data: 0}, %{arg1 | data: 1}])
-  #       Operands.run(tree, out, [ref0, ref1])
+  #     def add(%T{type: type, shape: shape} = out, %T{data: %B{ref: ref0}} = arg0, ...arg1) do
+  #       key = {:add, type, shape, {arg0.type, arg0.shape}, {arg1.type, arg1.shape}}
+  #
+  #       case Programs.lookup(key) do
+  #         nil ->
+  #           tree = Lower.lower(:add, out, [%{arg0 | data: 0}, %{arg1 | data: 1}])
+  #           Operands.run_new(key, tree, out, [ref0, ref1])
+  #
+  #         program ->
+  #           Operands.fill(out, Native.run_program(program, [ref0, ref1]))
+  #       end
   #     end
   #
   # and everything else goes through `Operands.import_and_run/4`.
@@ -236,13 +252,26 @@ defmodule Mlx.Backend do
             else: arg
         end
 
+      # All that a lowering looks at; the names of axes and the values of elements are not.
+      parts =
+        for {kind, arg} <- Enum.zip(kinds, args) do
+          if kind == :tensor,
+            do: quote(do: {unquote(arg).type, unquote(arg).shape}),
+            else: arg
+        end
+
       @impl true
-      def unquote(name)(out, unquote_splicing(patterns)) do
-        Operands.run(
-          Lower.lower(unquote(name), out, [unquote_splicing(leaves)]),
-          out,
-          [unquote_splicing(refs)]
-        )
+      def unquote(name)(%T{type: type, shape: shape} = out, unquote_splicing(patterns)) do
+        key = {unquote(name), type, shape, unquote_splicing(parts)}
+
+        case Programs.lookup(key) do
+          nil ->
+            tree = Lower.lower(unquote(name), out, [unquote_splicing(leaves)])
+            Operands.run_new(key, tree, out, [unquote_splicing(refs)])
+
+          program ->
+            Operands.fill(out, Native.run_program(program, [unquote_splicing(refs)]))
+        end
       end
     end
 

@@ -4,7 +4,7 @@ defmodule Mlx.Backend.Operands do
   # tree of the lowering becomes instructions, and the promise becomes the template's data.
 
   alias Mlx.Backend, as: B
-  alias Mlx.Backend.Fallback
+  alias Mlx.Backend.{Fallback, Programs}
   alias Mlx.{Device, Lower, Native, Type}
   alias Mlx.Program.Builder
   alias Nx.Tensor, as: T
@@ -48,19 +48,14 @@ defmodule Mlx.Backend.Operands do
   Posts `trees`, whose leaves are the positions of `refs`, and puts the results into `out`: a
   template, or a tuple of them for a list of trees. `worker` runs what has no operands.
   """
-  def run(trees, out, refs, worker \\ nil)
-
-  def run({op, [%{data: a}, %{data: b}]}, out, [_, _] = refs, worker),
-    do: post([{op, [a, b]}], [2], out, refs, worker)
-
-  def run({op, [%{data: a}]}, out, [_] = refs, worker),
-    do: post([{op, [a]}], [1], out, refs, worker)
-
-  # Nothing is computed: the operand is the result.
-  def run(%{data: slot}, out, refs, _worker), do: fill(out, [Enum.at(refs, slot)])
-
-  def run(trees, out, refs, worker),
+  def run(trees, out, refs, worker \\ nil),
     do: build(trees, out, refs, Builder.new(length(refs)), worker)
+
+  @doc "As `run/4`, and keeps the program under `key` for the next time."
+  def run_new(key, tree, out, refs, worker \\ nil) do
+    {slot, builder} = Builder.add(Builder.new(length(refs)), tree)
+    fill(out, Programs.run(key, Builder.instructions(builder), [slot], refs, worker))
+  end
 
   defp build(trees, out, refs, builder, worker) do
     {slots, builder} = Enum.map_reduce(List.wrap(trees), builder, &Builder.add(&2, &1))
@@ -92,13 +87,16 @@ defmodule Mlx.Backend.Operands do
   defp post(instructions, slots, out, refs, worker),
     do: fill(out, Native.run(instructions, slots, refs, worker))
 
+  @doc "The template, or tuple of templates, with `refs` as its data."
+  def fill(out, refs)
+
   if @check do
-    defp fill(%T{} = out, [ref]), do: put(out, checked(out, ref))
+    def fill(%T{} = out, [ref]), do: put(out, checked(out, ref))
   else
-    defp fill(%T{} = out, [ref]), do: put(out, ref)
+    def fill(%T{} = out, [ref]), do: put(out, ref)
   end
 
-  defp fill(out, refs) when is_tuple(out) do
+  def fill(out, refs) when is_tuple(out) do
     out
     |> Tuple.to_list()
     |> Enum.zip_with(refs, &fill(&1, [&2]))
