@@ -39,4 +39,4 @@ pub use program::{Instruction, Program};
 pub use promise::Promise;
 pub use shape::Shape;
 pub use stream::{Device, Stream, Streams};
-pub use worker::{Busy, Context, Input, Worker};
+pub use worker::{Busy, Context, Input, Inputs, Promises, Worker};

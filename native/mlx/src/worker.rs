@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
+use smallvec::SmallVec;
+
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
@@ -38,11 +40,65 @@ pub struct Busy;
 
 type Job = Box<dyn FnOnce(Option<&mut Context>) + Send>;
 
+/// The operands of a run. A few need no memory of their own: eager operations have a few.
+pub type Inputs = SmallVec<[Input; 4]>;
+/// The results of a run.
+pub type Promises = SmallVec<[Arc<Promise>; 1]>;
+
+struct Run {
+    program: Arc<Program>,
+    inputs: Inputs,
+    outputs: Promises,
+}
+
 enum Message {
+    Run(Run),
     Job { weight: usize, job: Job },
     Release(Arc<Promise>),
     Drop(Array),
     Wake,
+}
+
+impl Message {
+    /// Instructions, or what takes about as long.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Run(run) => run.program.len().max(1),
+            Self::Job { weight, .. } => *weight,
+            Self::Release(_) | Self::Drop(_) | Self::Wake => 0,
+        }
+    }
+
+    /// Whether somebody waits for it.
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Job { weight: 0, .. } | Self::Wake)
+    }
+}
+
+impl Run {
+    fn perform(&self, context: &mut Context) -> Result<()> {
+        let unwanted = || self.outputs.iter().all(|promise| promise.is_abandoned());
+        let cancelled = || unwanted() || halt::is_halting();
+        let arrays = self.inputs.iter().map(Input::get);
+        let made = self.program.run(arrays, &context.streams, cancelled)?;
+        context.track(self.program.len(), &made, &self.outputs);
+        for (promise, array) in self.outputs.iter().zip(made) {
+            promise.fill(Ok(array));
+        }
+        Ok(())
+    }
+
+    fn run(self, context: Option<&mut Context>) {
+        let done = match context {
+            None => Err(Error::Stopped),
+            Some(context) => caught(|| self.perform(context)),
+        };
+        if let Err(error) = done {
+            for promise in &self.outputs {
+                promise.fill(Err(error.clone()));
+            }
+        }
+    }
 }
 
 struct State {
@@ -171,7 +227,7 @@ impl Worker {
     /// Ends it for callers: jobs queued and posted from now on are answered [`Error::Stopped`].
     pub fn stop(&self) {
         self.state().stopped.store(true, Ordering::Release);
-        self.send(Message::Wake, true);
+        self.send(Message::Wake);
     }
 
     /// Whether [`Worker::stop`] was called, or its stream could not be made.
@@ -200,25 +256,17 @@ impl Worker {
     pub fn run(
         &self,
         program: Arc<Program>,
-        inputs: Vec<Input>,
-    ) -> std::result::Result<Vec<Arc<Promise>>, Busy> {
-        let outputs = promises(program.outputs());
+        inputs: Inputs,
+    ) -> std::result::Result<Promises, Busy> {
         self.room()?;
+        let outputs: Promises = (0..program.outputs()).map(|_| Arc::default()).collect();
         let results = outputs.clone();
-        let watched = outputs.clone();
-        self.post(
-            program.len().max(1),
-            move |context| {
-                let unwanted = || watched.iter().all(|promise| promise.is_abandoned());
-                let cancelled = || unwanted() || halt::is_halting();
-                let arrays = inputs.iter().map(Input::get);
-                let made = program.run(arrays, &context.streams, cancelled)?;
-                context.track(program.len(), &made, &watched);
-                Ok(made)
-            },
-            move |made| fill(&results, made),
-        );
-        Ok(outputs)
+        self.send(Message::Run(Run {
+            program,
+            inputs,
+            outputs,
+        }));
+        Ok(results)
     }
 
     /// Makes an array on the worker and hands it out at once. `bytes` is what the job holds.
@@ -229,27 +277,27 @@ impl Worker {
     ) -> std::result::Result<Arc<Promise>, Busy> {
         self.room()?;
         let promise = Arc::new(Promise::default());
-        let result = [promise.clone()];
+        let result = promise.clone();
         self.post(
             1 + bytes / (1 << 16),
             move |context| {
                 let made = make()?;
                 context.grow(made.nbytes());
-                Ok(vec![made])
+                Ok(made)
             },
-            move |made| fill(&result, made),
+            move |made| result.fill(made),
         );
         Ok(promise)
     }
 
     /// Empties `promise` after the jobs already posted.
     pub fn release(&self, promise: Arc<Promise>) {
-        self.send(Message::Release(promise), false);
+        self.send(Message::Release(promise));
     }
 
     /// Drops `array` on the thread that owns it.
     pub fn discard(&self, array: Array) {
-        self.send(Message::Drop(array), false);
+        self.send(Message::Drop(array));
     }
 
     fn room(&self) -> std::result::Result<(), Busy> {
@@ -269,15 +317,17 @@ impl Worker {
         let job: Job = Box::new(move |context| {
             reply(match context {
                 None => Err(Error::Stopped),
-                Some(context) => catch_unwind(AssertUnwindSafe(|| job(context)))
-                    .unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
+                Some(context) => caught(|| job(context)),
             });
         });
-        self.state().queued.fetch_add(weight, Ordering::Relaxed);
-        self.send(Message::Job { weight, job }, weight == 0);
+        self.send(Message::Job { weight, job });
     }
 
-    fn send(&self, message: Message, urgent: bool) {
+    fn send(&self, message: Message) {
+        self.state()
+            .queued
+            .fetch_add(message.weight(), Ordering::Relaxed);
+        let urgent = message.is_urgent();
         self.state().queue.push(message, urgent);
     }
 }
@@ -387,36 +437,24 @@ fn work(state: &State, context: &mut Option<Context>) {
             // Frees what the stream holds; what handles still name goes with them.
             *context = None;
         }
+        let weight = message.weight();
         match message {
-            Message::Job { weight, job } => {
-                // What panics here is a reply; the job it answers has been caught before.
+            Message::Run(run) => run.run(context.as_mut()),
+            // What panics here is a reply; the job it answers has been caught before.
+            Message::Job { job, .. } => {
                 let _ = catch_unwind(AssertUnwindSafe(|| job(context.as_mut())));
-                state.queued.fetch_sub(weight, Ordering::Relaxed);
             }
             Message::Release(promise) => promise.empty(),
             Message::Drop(array) => drop(array),
             Message::Wake => (),
         }
+        state.queued.fetch_sub(weight, Ordering::Relaxed);
     }
 }
 
-fn promises(count: usize) -> Vec<Arc<Promise>> {
-    (0..count).map(|_| Arc::default()).collect()
-}
-
-fn fill(promises: &[Arc<Promise>], made: Result<Vec<Array>>) {
-    match made {
-        Ok(arrays) => {
-            for (promise, array) in promises.iter().zip(arrays) {
-                promise.fill(Ok(array));
-            }
-        }
-        Err(error) => {
-            for promise in promises {
-                promise.fill(Err(error.clone()));
-            }
-        }
-    }
+/// What `job` answers, or its panic as an error.
+fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
 }
 
 fn panicked(payload: &(dyn Any + Send)) -> Error {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use mlx::{
-    Array, Context, Device, Dtype, Error, Input, Instruction, Op, Program, Promise, Result, Shape,
-    Worker,
+    Array, Context, Device, Dtype, Error, Input, Inputs, Instruction, Op, Program, Promise,
+    Promises, Result, Shape, Worker,
 };
 
 pub fn worker() -> Worker {
@@ -72,12 +72,12 @@ pub fn instruction(op: Op, operands: &[u32]) -> Instruction {
     }
 }
 
-pub fn inputs(promises: &[&Arc<Promise>]) -> Vec<Input> {
+pub fn inputs(promises: &[&Arc<Promise>]) -> Inputs {
     promises.iter().map(|p| Input::new((*p).clone())).collect()
 }
 
 /// Runs one operation.
-pub fn run(worker: &Worker, op: Op, operands: &[&Arc<Promise>]) -> Vec<Arc<Promise>> {
+pub fn run(worker: &Worker, op: Op, operands: &[&Arc<Promise>]) -> Promises {
     let slots: Vec<u32> = (0..operands.len() as u32).collect();
     let outputs = op.outputs() as u32;
     let first = operands.len() as u32;

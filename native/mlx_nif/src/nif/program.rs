@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx::{Busy, Dtype, Error, Instruction, Program, Promise, Result, Shape, Worker};
+use mlx::{Busy, Dtype, Error, Inputs, Instruction, Program, Promises, Result, Shape, Worker};
 use rustler::{Encoder, Env, ListIterator, ResourceArc, Term};
 
 use crate::terms::{ArrayRef, Failure, ProgramRef, WorkerRef, atoms, reason};
@@ -109,7 +109,7 @@ fn build(inputs: usize, instructions: Term, outputs: Vec<u32>) -> Result<Program
 }
 
 enum Posted {
-    Promises(Vec<Arc<Promise>>, Worker),
+    Promises(Promises, Worker),
     Busy,
     /// The operands belong to different workers.
     Scattered,
@@ -135,7 +135,7 @@ fn post(
     if inputs.iter().any(|input| !input.worker.is_same(worker)) {
         return Ok(Posted::Scattered);
     }
-    let operands = inputs
+    let operands: Inputs = inputs
         .iter()
         .map(|input| input.input())
         .collect::<Result<_>>()?;
