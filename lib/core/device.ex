@@ -107,6 +107,9 @@ defmodule Mlx.Device do
 
   For giving a device's memory back, or ending work that has run away. `:ok` also where the device
   was not in use.
+
+      iex> Mlx.Device.stop({:gpu, 999})
+      :ok
   """
   @spec stop(t | :gpu) :: :ok
   def stop(device), do: device |> normalize!() |> Mlx.Device.Supervisor.stop()

@@ -24,7 +24,7 @@ defmodule Mlx do
 
     * `config :mlx, device: :cpu` - the default device, see `Mlx.Device`
     * `config :mlx, dispatch: :sync` - waits for every operation, so that an error is raised where
-      it happens; slow, for debugging. `:async` if left out
+      it happens; slow, for debugging. `:async` if left out. See also `put_dispatch/1`
     * `config :mlx, add_backend_on_inspect: false` - inspects tensors without the device's line;
       read when Mlx is compiled
     * `config :mlx, fallback: :raise` - what an operation that Mlx lacks does: `:silent` computes it
@@ -60,4 +60,16 @@ defmodule Mlx do
       default: Device.default()
     }
   end
+
+  @doc """
+  Has the calling process wait for each of its operations (`:sync`), so that an error is raised by
+  the one that failed, or go on at once (`:async`). Returns the mode before.
+
+      iex> Mlx.put_dispatch(:sync)
+      :async
+      iex> Mlx.put_dispatch(:async)
+      :sync
+  """
+  @spec put_dispatch(:sync | :async) :: :sync | :async
+  defdelegate put_dispatch(mode), to: Mlx.Native
 end

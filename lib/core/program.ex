@@ -71,6 +71,13 @@ defmodule Mlx.Program do
   ## Options
 
     * `:device` - where to run a program without inputs; the default device if left out
+
+  ## Examples
+
+      iex> program = Mlx.Program.new([{{:u, 8}, {2}}], [{{:flip, [0]}, [0]}], [1])
+      iex> [flipped] = Mlx.Program.run(program, [Mlx.Array.from_binary(<<1, 2>>, {:u, 8}, {2})])
+      iex> Mlx.Array.to_binary(flipped)
+      <<2, 1>>
   """
   @spec run(t, [Array.t()], device: Mlx.Device.t() | :gpu) :: [Array.t()]
   def run(%__MODULE__{native: native}, arrays, opts \\ []) do
@@ -95,6 +102,13 @@ defmodule Mlx.Program do
 
   @doc """
   Writes the program to a file: data only, versioned, with a checksum. Raises `File.Error`.
+
+      iex> program = Mlx.Program.new([{{:u, 8}, {2}}], [], [0])
+      iex> path = Path.join(System.tmp_dir!(), "save-#{System.unique_integer([:positive])}.mlxp")
+      iex> Mlx.Program.save!(program, path)
+      :ok
+      iex> File.rm!(path)
+      :ok
   """
   @spec save!(t, Path.t()) :: :ok
   def save!(%__MODULE__{} = program, path), do: File.write!(path, dump(program))
@@ -104,6 +118,14 @@ defmodule Mlx.Program do
 
   Raises `File.Error` if the file cannot be read, and `ArgumentError` if it is not such a file, is
   damaged, or was written by a later version. Nothing in a file is ever executed.
+
+      iex> program = Mlx.Program.new([{{:u, 8}, {2}}], [{:negative, [0]}], [1])
+      iex> path = Path.join(System.tmp_dir!(), "load-#{System.unique_integer([:positive])}.mlxp")
+      iex> Mlx.Program.save!(program, path)
+      iex> Mlx.Program.load!(path).instructions
+      [negative: [0]]
+      iex> File.rm!(path)
+      :ok
   """
   @spec load!(Path.t()) :: t
   def load!(path) do

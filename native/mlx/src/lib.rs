@@ -12,6 +12,7 @@
 
 #[allow(unsafe_code)]
 pub mod array;
+pub mod context;
 pub mod dtype;
 #[allow(unsafe_code)]
 pub mod error;
@@ -32,6 +33,7 @@ pub mod version;
 pub mod worker;
 
 pub use array::{Array, Bytes};
+pub use context::Context;
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use ops::Op;
@@ -39,4 +41,4 @@ pub use program::{Instruction, Program};
 pub use promise::Promise;
 pub use shape::Shape;
 pub use stream::{Device, Stream, Streams};
-pub use worker::{Busy, Context, Input, Inputs, Promises, Worker};
+pub use worker::{Busy, Input, Inputs, Promises, Worker};

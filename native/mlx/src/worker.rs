@@ -16,9 +16,9 @@ use std::thread;
 use smallvec::SmallVec;
 
 use crate::array::Array;
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
-use crate::memory;
 use crate::program::Program;
 use crate::promise::Promise;
 use crate::queue::{Next, Queue};
@@ -28,11 +28,6 @@ use crate::stream::{Device, Streams};
 const STACK: usize = 64 << 20;
 /// Queued instructions beyond which a caller is asked to wait.
 const QUEUE_LIMIT: usize = 16_384;
-/// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
-const LAZY_OPS: usize = 512;
-const LAZY_BYTES: usize = 256 << 20;
-/// Growth of active memory, in bytes and as a share, that asks the callers to collect garbage.
-const GROWTH: usize = 64 << 20;
 
 /// The queue has reached its limit: wait with [`Worker::call`] and post again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +102,7 @@ struct State {
     /// Instructions posted and not yet done.
     queued: AtomicUsize,
     stopped: AtomicBool,
-    pressure: AtomicBool,
+    pressure: Arc<AtomicBool>,
 }
 
 /// Every worker, to be woken when the process exits.
@@ -173,7 +168,7 @@ impl Worker {
             queue: Queue::new(),
             queued: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
-            pressure: AtomicBool::new(false),
+            pressure: Arc::default(),
         });
         register(&state);
         let shared = state.clone();
@@ -187,7 +182,7 @@ impl Worker {
                 let mut context = match streams {
                     Ok(streams) => {
                         ready(Ok(()));
-                        Some(Context::new(streams, shared.clone()))
+                        Some(Context::new(streams, shared.pressure.clone()))
                     }
                     Err(error) => {
                         shared.stopped.store(true, Ordering::Release);
@@ -332,102 +327,14 @@ impl Worker {
     }
 }
 
-/// What a job may use: it lives on the worker's thread.
-pub struct Context {
-    /// The streams of the worker's device.
-    pub streams: Streams,
-    state: Arc<State>,
-    /// Results that may be unevaluated.
-    lazy: Vec<Weak<Promise>>,
-    ops: usize,
-    bytes: usize,
-    /// Active memory when garbage was last asked to be collected.
-    mark: usize,
-}
-
-impl Context {
-    fn new(streams: Streams, state: Arc<State>) -> Self {
-        Self {
-            streams,
-            state,
-            lazy: Vec::new(),
-            ops: 0,
-            bytes: 0,
-            mark: memory::active(),
-        }
-    }
-
-    /// Takes note of unevaluated results, and evaluates them where there are many: neither a graph
-    /// nor what it holds on to may grow without bound.
-    fn track(&mut self, ops: usize, made: &[Array], promises: &[Arc<Promise>]) {
-        self.lazy.extend(promises.iter().map(Arc::downgrade));
-        self.ops += ops;
-        self.bytes += made.iter().map(Array::nbytes).sum::<usize>();
-        if self.ops > LAZY_OPS || self.bytes > LAZY_BYTES {
-            // The newest are not filled in yet, and are to be evaluated too.
-            self.evaluate(made.to_vec());
-        }
-    }
-
-    fn grow(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        if self.bytes > LAZY_BYTES {
-            self.evaluate(Vec::new());
-        }
-    }
-
-    /// Computes what lies unevaluated and waits for it.
-    pub fn settle(&mut self) {
-        self.bytes = LAZY_BYTES + 1;
-        self.evaluate(Vec::new());
-    }
-
-    fn has_lazy(&self) -> bool {
-        self.ops > 0
-    }
-
-    /// Begins to compute every result that somebody still holds. A failure is left for the reader
-    /// of the result that fails.
-    fn evaluate(&mut self, mut arrays: Vec<Array>) {
-        let held = self.lazy.drain(..).filter_map(|promise| promise.upgrade());
-        arrays.extend(held.filter_map(|promise| {
-            (!promise.is_abandoned())
-                .then(|| promise.unevaluated())
-                .flatten()
-        }));
-        if !arrays.is_empty() && Array::eval_async(&arrays).is_err() {
-            for array in &arrays {
-                let _ = array.eval();
-            }
-        }
-        // Whoever makes results faster than they are computed would fill the memory with them.
-        if self.bytes > LAZY_BYTES {
-            let _ = Array::eval_all(&arrays);
-        }
-        (self.ops, self.bytes) = (0, 0);
-        self.measure();
-    }
-
-    /// Garbage collection knows nothing of native memory; asks for one when that has grown.
-    fn measure(&mut self) {
-        let active = memory::active();
-        if active > self.mark + self.mark / 4 + GROWTH {
-            self.state.pressure.store(true, Ordering::Relaxed);
-            self.mark = active;
-        } else if active < self.mark {
-            self.mark = active;
-        }
-    }
-}
-
 fn work(state: &State, context: &mut Option<Context>) {
     let mut naps = 0;
     while !halt::is_halting() {
         let message = match state.queue.next(&mut naps) {
             Next::Item(message) => message,
             Next::Idle => {
-                if let Some(context) = context.as_mut().filter(|context| context.has_lazy()) {
-                    context.evaluate(Vec::new());
+                if let Some(context) = context {
+                    context.idle();
                 }
                 continue;
             }

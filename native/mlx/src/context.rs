@@ -1,0 +1,110 @@
+//! What a worker's thread has at hand, and when it evaluates.
+//!
+//! MLX builds graphs and computes them when asked to. Neither a graph nor what it holds on to may
+//! grow without bound, so a worker evaluates after so many operations or bytes, whoever reads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::array::Array;
+use crate::memory;
+use crate::promise::Promise;
+use crate::stream::Streams;
+
+/// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
+const LAZY_OPS: usize = 512;
+const LAZY_BYTES: usize = 256 << 20;
+/// Growth of active memory, in bytes and as a share, that asks the callers to collect garbage.
+const GROWTH: usize = 64 << 20;
+
+/// What a job may use: it lives on the worker's thread.
+pub struct Context {
+    /// The streams of the worker's device.
+    pub streams: Streams,
+    /// Tells the callers to collect garbage.
+    pressure: Arc<AtomicBool>,
+    /// Results that may be unevaluated.
+    lazy: Vec<Weak<Promise>>,
+    ops: usize,
+    bytes: usize,
+    /// Active memory when garbage was last asked to be collected.
+    mark: usize,
+}
+
+impl Context {
+    pub(crate) fn new(streams: Streams, pressure: Arc<AtomicBool>) -> Self {
+        Self {
+            streams,
+            pressure,
+            lazy: Vec::new(),
+            ops: 0,
+            bytes: 0,
+            mark: memory::active(),
+        }
+    }
+
+    /// Takes note of unevaluated results, and evaluates them where there are many: neither a graph
+    /// nor what it holds on to may grow without bound.
+    pub(crate) fn track(&mut self, ops: usize, made: &[Array], promises: &[Arc<Promise>]) {
+        self.lazy.extend(promises.iter().map(Arc::downgrade));
+        self.ops += ops;
+        self.bytes += made.iter().map(Array::nbytes).sum::<usize>();
+        if self.ops > LAZY_OPS || self.bytes > LAZY_BYTES {
+            // Whoever makes results faster than they are computed would fill the memory with them.
+            let wait = self.bytes > LAZY_BYTES;
+            // The newest are not filled in yet, and are to be evaluated too.
+            self.evaluate(made.to_vec(), wait);
+        }
+    }
+
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes > LAZY_BYTES {
+            self.settle();
+        }
+    }
+
+    /// Computes what lies unevaluated and waits for it.
+    pub fn settle(&mut self) {
+        self.evaluate(Vec::new(), true);
+    }
+
+    /// Begins to compute what lies unevaluated, if anything does.
+    pub(crate) fn idle(&mut self) {
+        if self.ops > 0 {
+            self.evaluate(Vec::new(), false);
+        }
+    }
+
+    /// Begins to compute `arrays` and every result that somebody still holds, and waits for them if
+    /// asked to. A failure is left for the reader of the result that fails.
+    fn evaluate(&mut self, mut arrays: Vec<Array>, wait: bool) {
+        let held = self.lazy.drain(..).filter_map(|promise| promise.upgrade());
+        arrays.extend(held.filter_map(|promise| {
+            (!promise.is_abandoned())
+                .then(|| promise.unevaluated())
+                .flatten()
+        }));
+        if !arrays.is_empty() && Array::eval_async(&arrays).is_err() {
+            for array in &arrays {
+                let _ = array.eval();
+            }
+        }
+        if wait {
+            let _ = Array::eval_all(&arrays);
+        }
+        (self.ops, self.bytes) = (0, 0);
+        self.measure();
+    }
+
+    /// Garbage collection knows nothing of native memory; asks for one when that has grown.
+    fn measure(&mut self) {
+        let active = memory::active();
+        if active > self.mark + self.mark / 4 + GROWTH {
+            self.pressure.store(true, Ordering::Relaxed);
+            self.mark = active;
+        } else if active < self.mark {
+            self.mark = active;
+        }
+    }
+}
