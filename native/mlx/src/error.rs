@@ -37,8 +37,8 @@ pub enum Error {
     /// The worker was stopped before the job ran.
     #[error("the worker of this device was stopped")]
     Stopped,
-    /// Nobody holds the result any more, so the run was given up.
-    #[error("the run was given up because all its results were dropped")]
+    /// Nobody holds the result or waits for it any more.
+    #[error("the work was given up because nobody was left to use its result")]
     Cancelled,
     /// The array was freed by its owner.
     #[error("the array was deallocated")]

@@ -148,8 +148,15 @@ fn read<'a, T: 'static>(
         Err(error) => return Failure(error).encode(env),
     };
     let caller = Caller::new(env, reference);
+    let pid = env.pid();
     first.worker.call(
-        move |context| job(context, &inputs),
+        move |context| {
+            // Nothing is computed for a process that has died meanwhile.
+            if !OwnedEnv::new().run(|env| pid.is_alive(env)) {
+                return Err(mlx::Error::Cancelled);
+            }
+            job(context, &inputs)
+        },
         move |result| caller.reply_with(result, encode),
     );
     atoms::ok().encode(env)
