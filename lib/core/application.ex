@@ -5,6 +5,8 @@ defmodule Mlx.Application do
 
   use Application
 
+  @with_nx [Mlx.Backend.Programs, Mlx.Compiler.Cache]
+
   @impl true
   def start(_type, _args) do
     dispatch = Application.get_env(:mlx, :dispatch, :async)
@@ -15,14 +17,7 @@ defmodule Mlx.Application do
 
     :persistent_term.put({Mlx, :dispatch}, dispatch)
 
-    # This process lives as long as the application, and the table with it.
-    if Code.ensure_loaded?(Mlx.Backend.Programs), do: Mlx.Backend.Programs.init()
-
-    children = [Mlx.Device.Supervisor | compiler_cache()]
+    children = [Mlx.Device.Supervisor | Enum.filter(@with_nx, &Code.ensure_loaded?/1)]
     Supervisor.start_link(children, strategy: :one_for_one, name: Mlx.Supervisor)
-  end
-
-  defp compiler_cache do
-    if Code.ensure_loaded?(Mlx.Compiler.Cache), do: [Mlx.Compiler.Cache], else: []
   end
 end

@@ -70,6 +70,16 @@ defmodule Mlx.DeviceTest do
     assert Array.to_binary(Array.from_binary(<<2>>, {:u, 8}, {1}, device: :cpu)) == <<2>>
   end
 
+  test "a device is stopped also while its process is being restarted" do
+    for _ <- 1..3 do
+      array = Array.from_binary(<<1>>, {:u, 8}, {1}, device: :cpu)
+      assert Array.to_binary(array) == <<1>>
+      Process.exit(Process.whereis(Device.Worker.name(:cpu)), :kill)
+      assert Device.stop(:cpu) == :ok
+      assert_raise Mlx.Error, ~r/stopped/, fn -> Array.to_binary(array) end
+    end
+  end
+
   test "a device that is not there is refused by name" do
     assert_raise Mlx.Error, ~r/Gpu\(999\) is not there/, fn ->
       Array.from_binary(<<1>>, {:u, 8}, {1}, device: {:gpu, 999})

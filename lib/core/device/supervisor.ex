@@ -34,11 +34,11 @@ defmodule Mlx.Device.Supervisor do
   @doc "Stops the device's native worker, if there is one."
   @spec stop(Mlx.Device.t()) :: :ok
   def stop(device) do
-    case Process.whereis(Worker.name(device)) do
-      nil -> :ok
-      pid -> DynamicSupervisor.terminate_child(__MODULE__, pid)
+    if pid = Process.whereis(Worker.name(device)) do
+      DynamicSupervisor.terminate_child(__MODULE__, pid)
     end
 
-    :ok
+    # Its process may just be restarting after a crash; the thread is stopped all the same.
+    Worker.retire(device)
   end
 end

@@ -29,8 +29,16 @@ defmodule Mlx.Device.Worker do
   def handle_info(_message, device), do: {:noreply, device}
 
   @impl true
-  def terminate(_reason, device) do
-    NIF.worker_stop(:persistent_term.get({Mlx.Device, device}))
-    :persistent_term.erase({Mlx.Device, device})
+  def terminate(_reason, device), do: retire(device)
+
+  @doc "Stops the device's thread, if there is one, and takes its handle back."
+  @spec retire(Mlx.Device.t()) :: :ok
+  def retire(device) do
+    if worker = :persistent_term.get({Mlx.Device, device}, nil) do
+      NIF.worker_stop(worker)
+      :persistent_term.erase({Mlx.Device, device})
+    end
+
+    :ok
   end
 end

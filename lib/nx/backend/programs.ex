@@ -7,15 +7,19 @@ defmodule Mlx.Backend.Programs do
   # An operation is kept from its second time on: many differ each time, such as slices at moving
   # positions. At the limit the table is emptied; what is in use comes back at once.
 
+  # The process does nothing but own the table.
+  use GenServer
+
   alias Mlx.Native
 
   @limit 4096
 
-  @doc "Makes the table, owned by the calling process."
-  @spec init() :: :ok
-  def init do
+  def start_link(_opts), do: GenServer.start_link(__MODULE__, [], name: __MODULE__)
+
+  @impl true
+  def init(_opts) do
     :ets.new(__MODULE__, [:named_table, :public, read_concurrency: true])
-    :ok
+    {:ok, nil}
   end
 
   @doc "The program under `key`, or nil where it is to be built."
