@@ -13,10 +13,18 @@ defmodule Mlx.Backend.Fallback do
     :telemetry.execute([:mlx, :fallback], %{}, %{op: name})
 
     case Application.get_env(:mlx, :fallback, :warn) do
-      :silent -> compute(name, out, args)
-      :warn -> warn(name, reason) && compute(name, out, args)
-      :raise -> raise_unsupported(name, reason)
-      other -> raise ArgumentError, "unknown value for config :mlx, :fallback: #{inspect(other)}"
+      :silent ->
+        compute(name, out, args)
+
+      :warn ->
+        warn(name, reason) && compute(name, out, args)
+
+      :raise ->
+        raise_unsupported(name, reason)
+
+      other ->
+        raise ArgumentError,
+              "config :mlx, fallback: must be :silent, :warn or :raise, got: #{inspect(other)}"
     end
   end
 

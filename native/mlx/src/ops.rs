@@ -5,6 +5,7 @@
 
 #[macro_use]
 mod macros;
+mod conv;
 mod index;
 mod integer;
 mod linalg;
@@ -146,17 +147,17 @@ ops! {
 
     // Products
     ConvGeneral(strides: Vec<i32>, pad_lo: Vec<i32>, pad_hi: Vec<i32>, kernel_dilation: Vec<i32>, input_dilation: Vec<i32>, groups: i32, flip: bool)
-        => |[x, kernel], s| c!(mlx_conv_general(x, kernel, [strides], [pad_lo], [pad_hi], [kernel_dilation], [input_dilation], groups, flip), s);
+        => |[x, kernel], s| conv::conv_general(x, kernel, &conv::Window { strides, pad_lo, pad_hi, kernel_dilation, input_dilation }, groups, flip, s);
     Matmul => |[a, b], s| c!(mlx_matmul(a, b), s);
     Tensordot(axes_a: Vec<i32>, axes_b: Vec<i32>) => |[a, b], s| c!(mlx_tensordot(a, b, [axes_a], [axes_b]), s);
 
     // Linear algebra
     Cholesky(upper: bool) => cpu |[a], s| c!(mlx_linalg_cholesky(a, upper), s);
     Eigh(lower: bool) -> 2 => cpu |[a], s| linalg::eigh(a, lower, s);
-    Inv => cpu |[a], s| c!(mlx_linalg_inv(a), s);
+    Inv => cpu |[a], s| linalg::inv(a, s);
     Lu -> 3 => cpu |[a], s| linalg::lu(a, s);
     Qr -> 2 => cpu |[a], s| linalg::qr(a, s);
-    SolveTriangular(upper: bool) => cpu |[a, b], s| c!(mlx_linalg_solve_triangular(a, b, upper), s);
+    SolveTriangular(upper: bool) => cpu |[a, b], s| linalg::solve_triangular(a, b, upper, s);
     Svd -> 3 => cpu |[a], s| linalg::svd(a, s);
 
     // Fourier transforms
