@@ -214,7 +214,7 @@ defmodule Mlx.BackendTest do
 
     test "refuses an unknown policy", %{run: run} do
       Application.put_env(:mlx, :fallback, :maybe)
-      assert_raise ArgumentError, ~r/unknown value for config :mlx, :fallback: :maybe/, run
+      assert_raise ArgumentError, ~r/fallback: must be :silent, :warn or :raise, got: :maybe/, run
     end
   end
 
