@@ -222,8 +222,8 @@ defmodule Mlx.Native do
   defp make_room(worker, []), do: sync(worker)
   defp make_room(_worker, [array | _]), do: sync(NIF.worker_of(array))
 
-  @spec raise_failure({atom, String.t() | nil, String.t()}) :: no_return
-  defp raise_failure({kind, op, message}) do
-    raise Error, kind: kind, op: op, message: message
+  @spec raise_failure({atom, String.t() | nil, String.t(), String.t() | nil}) :: no_return
+  defp raise_failure({kind, op, message, operands}) do
+    raise Error, kind: kind, op: op, message: message, operands: operands
   end
 end

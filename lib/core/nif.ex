@@ -9,7 +9,10 @@ defmodule Mlx.NIF do
   @type array :: reference
   @type worker :: reference
   @type program :: reference
-  @type failure :: {:error, {kind :: atom, op :: String.t() | nil, message :: String.t()}}
+  @type failure ::
+          {:error,
+           {kind :: atom, op :: String.t() | nil, message :: String.t(),
+            operands :: String.t() | nil}}
   @type posted :: [array] | {:pressure, [array]} | :busy | :scattered | failure
   @type instructions :: [{op :: atom | tuple, operands :: [non_neg_integer]}]
 

@@ -59,8 +59,9 @@ defmodule Mlx.NativeTest do
 
       later = negate(negate(bad))
       error = assert_raise Error, fn -> Native.to_binary(later) end
-      assert %{kind: :native, op: "add"} = error
+      assert %{kind: :native, op: "add", operands: "f32[2], f32[3]"} = error
       assert Exception.message(error) =~ "(2)"
+      assert Exception.message(error) =~ "Operands: f32[2], f32[3]"
       assert read(negate(floats(worker, [1.0]))) == [-1.0]
     end
 

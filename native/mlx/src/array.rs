@@ -71,8 +71,7 @@ impl Array {
             )
         };
         if raw.ctx.is_null() {
-            let message = crate::error::last_message();
-            return Err(Error::Native { op, message });
+            return Err(Error::native(op));
         }
         Ok(Self(raw))
     }
@@ -165,10 +164,7 @@ impl Array {
         // SAFETY: the array is evaluated, so it has a buffer.
         let data = unsafe { ffi::mlx_array_data_uint8(array.0) };
         if data.is_null() && len > 0 {
-            return Err(Error::Native {
-                op,
-                message: "an evaluated array has no data".into(),
-            });
+            return Err(Error::invalid(op, "an evaluated array has no data"));
         }
         Ok(Bytes { array, data, len })
     }
@@ -219,9 +215,12 @@ impl Drop for Array {
     }
 }
 
+/// As Nx writes it: `f32[2][3]`.
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Array({:?}, {:?})", self.dtype(), self.dims())
+        let (kind, bits) = self.dtype().parts();
+        write!(f, "{kind}{bits}")?;
+        self.dims().iter().try_for_each(|dim| write!(f, "[{dim}]"))
     }
 }
 

@@ -13,6 +13,8 @@ pub enum Error {
         op: &'static str,
         /// What is wrong, with the values.
         message: String,
+        /// The operands' types and shapes, where an operation of the table rejects them.
+        operands: Option<String>,
     },
     /// MLX refused; the text is MLX's own.
     #[error("{message}")]
@@ -21,6 +23,8 @@ pub enum Error {
         op: &'static str,
         /// MLX's text, untouched.
         message: String,
+        /// The operands' types and shapes, where it is an operation of the table.
+        operands: Option<String>,
     },
     /// A result larger than MLX's memory limit, refused before anything is allocated.
     #[error(
@@ -80,16 +84,47 @@ impl Error {
 
     /// Says that `op` is what rejects the request.
     pub fn invalid(op: &'static str, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self::InvalidArgument { op, message }
+        Self::InvalidArgument {
+            op,
+            message: message.into(),
+            operands: None,
+        }
     }
 
-    /// Names the operation from the table, which knows it, in place of the C function.
-    #[must_use]
-    pub(crate) fn within(self, name: &'static str) -> Self {
+    /// MLX's refusal, with the text that it left for this thread.
+    pub(crate) fn native(op: &'static str) -> Self {
+        Self::Native {
+            op,
+            message: last_message(),
+            operands: None,
+        }
+    }
+
+    /// The operands' types and shapes, if it is an operation of the table that failed on them.
+    pub fn operands(&self) -> Option<&str> {
         match self {
-            Self::InvalidArgument { message, .. } => Self::InvalidArgument { op: name, message },
-            Self::Native { message, .. } => Self::Native { op: name, message },
+            Self::InvalidArgument { operands, .. } | Self::Native { operands, .. } => {
+                operands.as_deref()
+            }
+            _ => None,
+        }
+    }
+
+    /// Names the operation from the table, which knows it, in place of the C function, and what it
+    /// was done to.
+    #[must_use]
+    pub(crate) fn within(self, name: &'static str, described: String) -> Self {
+        match self {
+            Self::InvalidArgument { message, .. } => Self::InvalidArgument {
+                op: name,
+                message,
+                operands: Some(described),
+            },
+            Self::Native { message, .. } => Self::Native {
+                op: name,
+                message,
+                operands: Some(described),
+            },
             Self::OutOfMemory { bytes, limit, .. } => Self::OutOfMemory {
                 op: name,
                 bytes,
@@ -105,12 +140,11 @@ pub(crate) fn check(status: c_int, op: &'static str) -> Result<()> {
     if status == 0 {
         Ok(())
     } else {
-        let message = last_message();
-        Err(Error::Native { op, message })
+        Err(Error::native(op))
     }
 }
 
-pub(crate) fn last_message() -> String {
+fn last_message() -> String {
     // SAFETY: the pointer is to this thread's own buffer, which no call changes before it is copied.
     let text = unsafe { CStr::from_ptr(mlx_ffi::mlx_ffi_last_error()) };
     text.to_string_lossy().into_owned()

@@ -188,7 +188,7 @@ impl Op {
             && (self.needs_cpu() || self.makes_f64() || operands.iter().any(is_f64));
         self.call(operands, streams.pick(needs_cpu), made)
             .and_then(|()| self.settle(operands, made))
-            .map_err(|error| error.within(self.variant()))
+            .map_err(|error| error.within(self.variant(), described(operands)))
     }
 
     /// Computes at once what may fail while it is computed. MLX reports such a failure to whoever
@@ -225,6 +225,12 @@ pub fn snake_case(variant: &str) -> String {
         name.push(letter.to_ascii_lowercase());
     }
     name
+}
+
+/// `f32[2][3], s32[3]`.
+fn described(operands: &[&Array]) -> String {
+    let each: Vec<String> = operands.iter().map(|array| format!("{array:?}")).collect();
+    each.join(", ")
 }
 
 fn wrong_operands(count: usize) -> Error {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use mlx_ffi as ffi;
 
-use crate::error::{Error, Result, check, last_message};
+use crate::error::{Error, Result, check};
 use crate::version;
 
 /// Where arrays are computed.
@@ -71,8 +71,7 @@ impl Stream {
         // SAFETY: as above.
         unsafe { ffi::mlx_device_free(handle) };
         if raw.ctx.is_null() {
-            let (op, message) = ("stream", last_message());
-            return Err(Error::Native { op, message });
+            return Err(Error::native("stream"));
         }
         let not_send = PhantomData;
         Ok(Self {

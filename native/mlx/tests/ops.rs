@@ -248,6 +248,7 @@ fn what_is_wrong_is_said_by_the_operation() {
     let b = array(&w, &[3], &[1f32, 2.0, 3.0]);
     let error = failure(&w, Op::Add, &[&a, &b]);
     assert_eq!((error.kind(), error.op()), ("native", Some("Add")));
+    assert_eq!(error.operands(), Some("f32[2], f32[3]"));
     assert!(error.to_string().contains("broadcast"), "{error}");
     assert_eq!(failure(&w, Op::Add, &[&a]).kind(), "invalid_argument");
     let view = Op::AsStrided(shape(&[2]), vec![1], 1);

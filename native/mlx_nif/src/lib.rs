@@ -2,7 +2,7 @@
 //!
 //! No function here waits: what only makes arrays hands out promises at once, and the `*_async`
 //! ones answer the reference they are given with `{reference, {:ok, value}}` or
-//! `{reference, {:error, {kind, op, message}}}`, exactly once.
+//! `{reference, {:error, {kind, op, message, operands}}}`, exactly once.
 
 #![deny(unsafe_code)]
 

@@ -111,7 +111,7 @@ impl<'a> Decoder<'a> for DeviceTerm {
     }
 }
 
-/// `{:error, {kind, op, message}}`.
+/// `{:error, {kind, op, message, operands}}`.
 pub struct Failure(pub Error);
 
 impl Encoder for Failure {
@@ -126,7 +126,8 @@ impl Encoder for Failure {
             Error::Panic { .. } => atoms::panic(),
         };
         let op = self.0.op().map(mlx::ops::snake_case);
-        (atoms::error(), (kind, op, self.0.to_string())).encode(env)
+        let described = (kind, op, self.0.to_string(), self.0.operands());
+        (atoms::error(), described).encode(env)
     }
 }
 
