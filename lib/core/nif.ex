@@ -129,7 +129,7 @@ defmodule Mlx.NIF do
       the native library of Mlx could not be loaded: \
       #{:persistent_term.get({__MODULE__, :load_error}, "it was not found")}
 
-      Build it again with `mix compile.mlx_native --force` (as a dependency: `mix deps.compile mlx \
+      Build it again with `mix compile --force` (as a dependency: `mix deps.compile mlx \
       --force`), and see "Troubleshooting" in the README.\
       """
     })

@@ -22,7 +22,7 @@ defmodule Mlx.LoadTest do
     {output, 0} = System.cmd("elixir", paths() ++ ["-e", script], env: env)
     assert output =~ "not_loaded: the native library of Mlx could not be loaded"
     assert output =~ "libmlx.so"
-    assert output =~ "mix compile.mlx_native --force"
+    assert output =~ "mix compile --force"
     assert output =~ "alive"
   end
 

@@ -225,6 +225,38 @@ fn indices_outside_are_clamped() {
 }
 
 #[test]
+fn attributes_that_would_leave_the_array_are_refused() {
+    let w = worker();
+    let a = array(&w, &[3, 2], &[0f32, 1.0, 10.0, 11.0, 20.0, 21.0]);
+    let update = array(&w, &[1, 2], &[5f32, 6.0]);
+    let start = array(&w, &[1], &[2i32]);
+    let starts = array(&w, &[2], &[2i32, 2]);
+    let refused = |op, operands: &[&std::sync::Arc<mlx::Promise>]| {
+        assert_eq!(failure(&w, op, operands).kind(), "invalid_argument");
+    };
+    refused(Op::SliceUpdateDynamic(vec![-1]), &[&a, &update, &start]);
+    refused(Op::SliceUpdateDynamic(vec![0, 0]), &[&a, &update, &starts]);
+    refused(Op::SliceDynamic(vec![0], vec![1, 3]), &[&a, &start]);
+    refused(Op::SliceDynamic(vec![0], vec![-1, 2]), &[&a, &start]);
+    refused(Op::Gather(vec![0], vec![-1, 2]), &[&a, &start]);
+    refused(Op::Slice(vec![0, 0], vec![3, 2], vec![1, 0]), &[&a]);
+    refused(Op::SliceUpdate(vec![0], vec![1], vec![1]), &[&a, &update]);
+    let value = array(&w, &[], &[9f32]);
+    refused(Op::Pad(vec![5], vec![1], vec![0]), &[&a, &value]);
+    let none = vec![];
+    let conv = Op::ConvGeneral(
+        none.clone(),
+        none.clone(),
+        none.clone(),
+        none.clone(),
+        none,
+        0,
+        false,
+    );
+    refused(conv, &[&a, &a]);
+}
+
+#[test]
 fn constants_are_exact() {
     let w = worker();
     let bytes = Bytes(u64::MAX.to_ne_bytes().to_vec());

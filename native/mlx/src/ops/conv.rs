@@ -23,6 +23,30 @@ pub(super) fn conv_general(
     flip: bool,
     s: &Stream,
 ) -> Result<Array> {
+    let spatial = x.dims().len().saturating_sub(2);
+    let lists = [
+        window.strides,
+        window.pad_lo,
+        window.pad_hi,
+        window.kernel_dilation,
+        window.input_dilation,
+    ];
+    let steps = [
+        window.strides,
+        window.kernel_dilation,
+        window.input_dilation,
+    ];
+    if lists.iter().any(|list| list.len() != spatial)
+        || steps.iter().any(|list| list.iter().any(|step| *step < 1))
+        || groups < 1
+    {
+        return Err(Error::invalid(
+            "",
+            format!(
+                "{lists:?} must have {spatial} entries each, strides and dilations of 1 or more, and {groups} groups must be 1 or more"
+            ),
+        ));
+    }
     let mut dilations = window.input_dilation.iter().chain(window.kernel_dilation);
     let dilated = dilations.any(|step| *step != 1);
     let f64 = x.dtype() == Dtype::Float64 || kernel.dtype() == Dtype::Float64;

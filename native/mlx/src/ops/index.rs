@@ -4,6 +4,7 @@
 use crate::array::Array;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::ops::shape::check_axes;
 use crate::ops::vector;
 use crate::shape::Shape;
 use crate::stream::Stream;
@@ -24,18 +25,7 @@ pub(super) fn gather(
     sizes: &[i32],
     s: &Stream,
 ) -> Result<Array> {
-    let within: Vec<i32> = x
-        .dims()
-        .iter()
-        .zip(sizes)
-        .map(|(dim, size)| dim - size)
-        .collect();
-    if sizes.len() != x.dims().len() || within.iter().any(|room| *room < 0) {
-        return Err(Error::invalid(
-            "",
-            format!("slices of sizes {sizes:?} do not fit {:?}", x.dims()),
-        ));
-    }
+    let within = room(sizes, x.dims())?;
     let indices = clamped(indices, axes, &within, s)?;
     let indices: Vec<&Array> = indices.iter().collect();
     c!(mlx_gather(x, vector(&indices), [axes], [sizes]), s)
@@ -64,17 +54,7 @@ pub(super) fn scatter(
                 ),
             )
         })?;
-    let within: Vec<i32> = dims
-        .iter()
-        .zip(slices)
-        .map(|(dim, size)| dim - size)
-        .collect();
-    if within.iter().any(|room| *room < 0) {
-        return Err(Error::invalid(
-            "",
-            format!("slices of sizes {slices:?} do not fit {dims:?}"),
-        ));
-    }
+    let within = room(slices, dims)?;
     let indices = clamped(indices, axes, &within, s)?;
     let refs: Vec<&Array> = indices.iter().collect();
     let indices = vector(&refs);
@@ -106,12 +86,6 @@ pub(super) fn slice_dynamic(
     sizes: &[i32],
     s: &Stream,
 ) -> Result<Array> {
-    if sizes.len() != x.dims().len() {
-        return Err(Error::invalid(
-            "",
-            format!("sizes {sizes:?} are not one per axis of {:?}", x.dims()),
-        ));
-    }
     let start = starts(x, start, axes, sizes, s)?;
     c!(mlx_slice_dynamic(x, start, [axes], [sizes]), s)
 }
@@ -124,33 +98,31 @@ pub(super) fn slice_update_dynamic(
     s: &Stream,
 ) -> Result<Array> {
     let sizes = update.dims();
-    if sizes.len() != x.dims().len() {
-        return Err(Error::invalid(
-            "",
-            format!(
-                "an update of shape {sizes:?} has not the rank of {:?}",
-                x.dims()
-            ),
-        ));
-    }
     let start = starts(x, start, axes, sizes, s)?;
     c!(mlx_slice_update_dynamic(x, update, start, [axes]), s)
 }
 
+/// How far a slice of these sizes can be moved along each axis.
+fn room(sizes: &[i32], dims: &[i32]) -> Result<Vec<i32>> {
+    let fits = |(size, dim): (&i32, &i32)| (0..=*dim).contains(size);
+    if sizes.len() != dims.len() || !sizes.iter().zip(dims).all(fits) {
+        return Err(Error::invalid(
+            "",
+            format!("a slice of sizes {sizes:?} does not fit {dims:?}"),
+        ));
+    }
+    Ok(sizes
+        .iter()
+        .zip(dims)
+        .map(|(size, dim)| dim - size)
+        .collect())
+}
+
 /// The starts of a slice, moved so that the whole slice lies within the array.
 fn starts(x: &Array, start: &Array, axes: &[i32], sizes: &[i32], s: &Stream) -> Result<Array> {
-    let mut room = Vec::with_capacity(axes.len());
-    for &axis in axes {
-        let size = sizes.get(axis as usize).copied().unwrap_or(0);
-        let left = dim(x, axis)? - size;
-        if left < 0 {
-            return Err(Error::invalid(
-                "",
-                format!("a slice of sizes {sizes:?} does not fit {:?}", x.dims()),
-            ));
-        }
-        room.push(left);
-    }
+    check_axes(x, axes)?;
+    let left = room(sizes, x.dims())?;
+    let room: Vec<i32> = axes.iter().map(|axis| left[*axis as usize]).collect();
     if start.dims() != [axes.len() as i32] {
         return Err(Error::invalid(
             "",

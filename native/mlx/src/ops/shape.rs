@@ -45,6 +45,61 @@ pub(super) fn as_strided(
     c!(mlx_as_strided(x, [dims.dims()], [strides], offset), s)
 }
 
+/// One bound and one step per axis; MLX divides by the steps.
+fn check_slice(x: &Array, starts: &[i32], stops: &[i32], strides: &[i32]) -> Result<()> {
+    let rank = x.dims().len();
+    if [starts, stops, strides]
+        .iter()
+        .any(|list| list.len() != rank)
+        || strides.contains(&0)
+    {
+        return Err(Error::invalid(
+            "",
+            format!(
+                "starts {starts:?}, stops {stops:?} and strides {strides:?} must have {rank} entries, and no stride may be 0"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn slice(
+    x: &Array,
+    starts: &[i32],
+    stops: &[i32],
+    strides: &[i32],
+    s: &Stream,
+) -> Result<Array> {
+    check_slice(x, starts, stops, strides)?;
+    c!(mlx_slice(x, [starts], [stops], [strides]), s)
+}
+
+pub(super) fn slice_update(
+    x: &Array,
+    update: &Array,
+    starts: &[i32],
+    stops: &[i32],
+    strides: &[i32],
+    s: &Stream,
+) -> Result<Array> {
+    check_slice(x, starts, stops, strides)?;
+    c!(mlx_slice_update(x, update, [starts], [stops], [strides]), s)
+}
+
+/// Axes that exist, each once.
+pub(super) fn check_axes(x: &Array, axes: &[i32]) -> Result<()> {
+    let rank = x.dims().len();
+    let exists = |axis: &i32| usize::try_from(*axis).is_ok_and(|axis| axis < rank);
+    let once = |index: usize| !axes[..index].contains(&axes[index]);
+    if axes.iter().all(exists) && (0..axes.len()).all(once) {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "",
+        format!("{axes:?} are not axes of an array of rank {rank}, each once"),
+    ))
+}
+
 pub(super) fn pad(
     x: &Array,
     value: &Array,
@@ -57,6 +112,13 @@ pub(super) fn pad(
         return Err(Error::invalid(
             "",
             format!("axes {axes:?}, lows {lows:?} and highs {highs:?} differ in number"),
+        ));
+    }
+    check_axes(x, axes)?;
+    if value.size() != 1 {
+        return Err(Error::invalid(
+            "",
+            "the value to pad with must be one element",
         ));
     }
     if lows.iter().chain(highs).any(|width| *width < 0) {
