@@ -218,7 +218,6 @@ defmodule Mlx.Native do
   end
 
   # The queue is full: waits for its end, which bounds what a process can post ahead.
-  defp make_room(nil, [array | _]), do: sync(NIF.worker_of(array))
   defp make_room(worker, []), do: sync(worker)
   defp make_room(_worker, [array | _]), do: sync(NIF.worker_of(array))
 

@@ -59,7 +59,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A short name of the kind, the same that Elixir sees.
+    /// The name of the kind, which is the atom that Elixir sees.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::InvalidArgument { .. } => "invalid_argument",

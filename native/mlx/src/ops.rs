@@ -105,9 +105,9 @@ ops! {
     Flip(axes: Vec<i32>) => |[x], s| c!(mlx_flip_axes(x, [axes]), s);
     Pad(axes: Vec<i32>, lows: Vec<i32>, highs: Vec<i32>) => |[x, value], s| shape::pad(x, value, axes, lows, highs, s);
     Reshape(dims: Shape) => |[x], s| c!(mlx_reshape(x, [dims.dims()]), s);
-    Slice(starts: Vec<i32>, stops: Vec<i32>, strides: Vec<i32>) => |[x], s| shape::slice(x, starts, stops, strides, s);
+    Slice(starts: Vec<i32>, stops: Vec<i32>, strides: Vec<i32>) => |[x], s| shape::check_slice(x, starts, stops, strides).and_then(|()| c!(mlx_slice(x, [starts], [stops], [strides]), s));
     SliceDynamic(axes: Vec<i32>, sizes: Vec<i32>) => |[x, start], s| index::slice_dynamic(x, start, axes, sizes, s);
-    SliceUpdate(starts: Vec<i32>, stops: Vec<i32>, strides: Vec<i32>) => |[x, update], s| shape::slice_update(x, update, starts, stops, strides, s);
+    SliceUpdate(starts: Vec<i32>, stops: Vec<i32>, strides: Vec<i32>) => |[x, update], s| shape::check_slice(x, starts, stops, strides).and_then(|()| c!(mlx_slice_update(x, update, [starts], [stops], [strides]), s));
     SliceUpdateDynamic(axes: Vec<i32>) => |[x, update, start], s| index::slice_update_dynamic(x, update, start, axes, s);
     SqueezeAxes(axes: Vec<i32>) => |[x], s| c!(mlx_squeeze_axes(x, [axes]), s);
     StackAxis(axis: i32) => |xs, s| c!(mlx_stack_axis(vector(xs), axis), s);

@@ -8,7 +8,6 @@ use rustler::{Atom, Decoder, Encoder, Env, NifResult, Resource, ResourceArc, Ter
 pub mod atoms {
     rustler::atoms! {
         ok, error, busy, scattered, pressure, already_deallocated, cpu, gpu,
-        invalid_argument, native, out_of_memory, stopped, cancelled, deallocated, panic,
     }
 }
 
@@ -116,18 +115,17 @@ pub struct Failure(pub Error);
 
 impl Encoder for Failure {
     fn encode<'a>(&self, env: Env<'a>) -> Term<'a> {
-        let kind = match &self.0 {
-            Error::InvalidArgument { .. } => atoms::invalid_argument(),
-            Error::Native { .. } => atoms::native(),
-            Error::OutOfMemory { .. } => atoms::out_of_memory(),
-            Error::Stopped => atoms::stopped(),
-            Error::Cancelled => atoms::cancelled(),
-            Error::Deallocated => atoms::deallocated(),
-            Error::Panic { .. } => atoms::panic(),
-        };
+        let kind = atom(env, self.0.kind());
         let op = self.0.op().map(mlx::ops::snake_case);
         let described = (kind, op, self.0.to_string(), self.0.operands());
         (atoms::error(), described).encode(env)
+    }
+}
+
+fn atom<'a>(env: Env<'a>, name: &str) -> Term<'a> {
+    match Atom::from_str(env, name) {
+        Ok(atom) => atom.encode(env),
+        Err(_) => atoms::error().encode(env),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn as_strided(
 }
 
 /// One bound and one step per axis; MLX divides by the steps.
-fn check_slice(x: &Array, starts: &[i32], stops: &[i32], strides: &[i32]) -> Result<()> {
+pub(super) fn check_slice(x: &Array, starts: &[i32], stops: &[i32], strides: &[i32]) -> Result<()> {
     let rank = x.dims().len();
     if [starts, stops, strides]
         .iter()
@@ -61,29 +61,6 @@ fn check_slice(x: &Array, starts: &[i32], stops: &[i32], strides: &[i32]) -> Res
         ));
     }
     Ok(())
-}
-
-pub(super) fn slice(
-    x: &Array,
-    starts: &[i32],
-    stops: &[i32],
-    strides: &[i32],
-    s: &Stream,
-) -> Result<Array> {
-    check_slice(x, starts, stops, strides)?;
-    c!(mlx_slice(x, [starts], [stops], [strides]), s)
-}
-
-pub(super) fn slice_update(
-    x: &Array,
-    update: &Array,
-    starts: &[i32],
-    stops: &[i32],
-    strides: &[i32],
-    s: &Stream,
-) -> Result<Array> {
-    check_slice(x, starts, stops, strides)?;
-    c!(mlx_slice_update(x, update, [starts], [stops], [strides]), s)
 }
 
 /// Axes that exist, each once.
