@@ -232,7 +232,7 @@ defmodule Mlx.Backend do
     args = Macro.generate_arguments(arity - 1, __MODULE__)
 
     if :list not in kinds and name != :triangular_solve and
-         Lower.status(name) in [:native, :composed] do
+         Lower.status(name) in [:native, :composed, :host] do
       tensors = for {:tensor, arg} <- Enum.zip(kinds, args), do: arg
       refs = tensors |> length() |> Macro.generate_arguments(Mlx.Backend.Operands)
       slots = tensors |> Enum.with_index() |> Map.new()

@@ -67,7 +67,7 @@ defmodule Mlx.Lower do
   end
 
   @type tree :: Lower.Tree.tree()
-  @type status :: :native | :composed | {:unsupported, String.t()}
+  @type status :: :native | :composed | :host | {:unsupported, String.t()}
 
   @doc "The tree (or one per result) that computes the callback `name` of Nx.Backend."
   @spec lower(atom, Nx.Tensor.t(), [term]) :: tree | [tree]

@@ -4,7 +4,7 @@ defmodule Mlx.Nx.OpTableTest do
 
   @sources Path.wildcard(Path.expand("../../lib/nx/lower/*.ex", __DIR__))
   @keywords [:axes, :do, :lengths]
-  @tables [:unary, :arith, :compare]
+  @tables [:unary, :host, :arith, :compare]
 
   test "every operation that a lowering names is in the native table, with as many attributes" do
     {ops, _types} = Mlx.NIF.op_table()
