@@ -42,10 +42,10 @@ defmodule Mlx.Backend do
 
   ## Reductions by a function
 
-  `Nx.reduce/4` and `Nx.window_reduce/5` call their function once per element that goes into one
-  result, for all results at once: with vectorized scalars, whose values it must not ask for.
-  Functions that are nothing but `Nx.add/2`, `Nx.multiply/2`, `Nx.max/2` or `Nx.min/2` become the
-  reduction of that kind.
+  The function of `Nx.reduce/4` and `Nx.window_reduce/5` is traced, as the body of a `defn` is, and
+  folded on the device in the order that Nx defines. One that is nothing but `Nx.add/2`,
+  `Nx.multiply/2`, `Nx.max/2` or `Nx.min/2` becomes the reduction of that kind. One that cannot be
+  traced, because it reads values or computes with tensors of its own, is a case for the fallback.
 
   ## Fallback
 
@@ -231,8 +231,7 @@ defmodule Mlx.Backend do
     kinds = Operands.kinds(name, arity - 1)
     args = Macro.generate_arguments(arity - 1, __MODULE__)
 
-    if :list not in kinds and name != :triangular_solve and
-         Lower.status(name) in [:native, :composed, :host] do
+    if :list not in kinds and name != :triangular_solve do
       tensors = for {:tensor, arg} <- Enum.zip(kinds, args), do: arg
       refs = tensors |> length() |> Macro.generate_arguments(Mlx.Backend.Operands)
       slots = tensors |> Enum.with_index() |> Map.new()

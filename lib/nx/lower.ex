@@ -17,6 +17,7 @@ defmodule Mlx.Lower do
     Lower.Convert,
     Lower.Shape,
     Lower.Reduce,
+    Lower.Fold,
     Lower.Window,
     Lower.Index,
     Lower.Dot,
@@ -41,21 +42,15 @@ defmodule Mlx.Lower do
     :inspect
   ]
 
-  @unsupported [
-    reduce: "a reduction by an arbitrary function runs Elixir code per element",
-    window_reduce: "a window reduction by an arbitrary function runs Elixir code per element"
-  ]
-
   @lowered Map.new(@families, fn family -> {family, family.__lowered__()} end)
   @table for {family, names} <- @lowered, {name, status} <- names, do: {name, {family, status}}
 
   names = Keyword.keys(@table)
-  known = names ++ Keyword.keys(@unsupported)
   computing = Keyword.keys(Nx.Backend.behaviour_info(:callbacks)) -- @not_computing
 
   problems = [
-    {"neither lowered nor listed as unsupported", computing -- known},
-    {"lowered without being a callback of Nx.Backend", known -- computing},
+    {"not lowered", computing -- names},
+    {"lowered without being a callback of Nx.Backend", names -- computing},
     {"lowered twice", names -- Enum.uniq(names)}
   ]
 
@@ -67,7 +62,7 @@ defmodule Mlx.Lower do
   end
 
   @type tree :: Lower.Tree.tree()
-  @type status :: :native | :composed | :host | {:unsupported, String.t()}
+  @type status :: :native | :composed | :host
 
   @doc "The tree (or one per result) that computes the callback `name` of Nx.Backend."
   @spec lower(atom, Nx.Tensor.t(), [term]) :: tree | [tree]
@@ -80,7 +75,7 @@ defmodule Mlx.Lower do
     raise Mlx.Error,
       kind: :unsupported,
       op: to_string(name),
-      message: "Mlx does not support it yet: #{reason(name)}"
+      message: "it is not an operation of this version of Nx"
   end
 
   @doc "The trees of an `Nx.Block` struct, or `:default` when its default function is to be used."
@@ -107,9 +102,6 @@ defmodule Mlx.Lower do
   @spec status(atom) :: status
   for {name, {_family, status}} <- @table, do: def(status(unquote(name)), do: unquote(status))
 
-  for {name, why} <- @unsupported,
-      do: def(status(unquote(name)), do: {:unsupported, unquote(why)})
-
   @doc "Every computing callback with its status, in alphabetical order."
   @spec table() :: [{atom, status}]
   def table, do: for(name <- unquote(Enum.sort(computing)), do: {name, status(name)})
@@ -117,7 +109,4 @@ defmodule Mlx.Lower do
   @doc "The callbacks of Nx.Backend that compute nothing."
   @spec not_computing() :: [atom]
   def not_computing, do: @not_computing
-
-  for {name, why} <- @unsupported, do: defp(reason(unquote(name)), do: unquote(why))
-  defp reason(_name), do: "it is not an operation of Nx.Backend"
 end

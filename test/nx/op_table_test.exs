@@ -3,7 +3,7 @@ defmodule Mlx.Nx.OpTableTest do
   use ExUnit.Case, async: true
 
   @sources Path.wildcard(Path.expand("../../lib/nx/lower/*.ex", __DIR__))
-  @keywords [:axes, :do, :lengths]
+  @keywords [:axes, :do, :instructions, :lengths]
   @tables [:unary, :host, :arith, :compare]
 
   test "every operation that a lowering names is in the native table, with as many attributes" do

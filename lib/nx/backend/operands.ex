@@ -4,7 +4,7 @@ defmodule Mlx.Backend.Operands do
   # tree of the lowering becomes instructions, and the promise becomes the template's data.
 
   alias Mlx.Backend, as: B
-  alias Mlx.Backend.{Fallback, Programs}
+  alias Mlx.Backend.Programs
   alias Mlx.{Device, Lower, Native, Type}
   alias Mlx.Program.Builder
   alias Nx.Tensor, as: T
@@ -141,13 +141,6 @@ defmodule Mlx.Backend.Operands do
   constants of the program; larger ones are copied.
   """
   def import_and_run(name, out, args, kinds) do
-    case Lower.status(name) do
-      {:unsupported, reason} -> Fallback.run(name, out, args, reason)
-      _ -> import_and_lower(name, out, args, kinds)
-    end
-  end
-
-  defp import_and_lower(name, out, args, kinds) do
     tensors = tensors(args, kinds)
     inputs = Enum.reject(tensors, &constant?/1)
     worker = worker(tensors)

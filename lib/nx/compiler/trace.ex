@@ -8,7 +8,7 @@ defmodule Mlx.Compiler.Trace do
   # program numbers its inputs first. The walk therefore numbers results from a base no program
   # reaches, and inputs in the order met below it; the end renumbers both.
 
-  alias Mlx.Compiler.{Control, Counter, Unsupported}
+  alias Mlx.Compiler.{Control, Counter, Function, Unsupported}
   alias Mlx.Lower
   alias Mlx.Program.Builder
   alias Nx.Defn.{Composite, Expr}
@@ -191,16 +191,11 @@ defmodule Mlx.Compiler.Trace do
     {value, hook(callback, expr, ref, state)}
   end
 
-  defp node(op, _args, _t, _state) when op in [:fun, :runtime_call] do
-    Unsupported.node!(op)
-  end
+  defp node(:runtime_call, _args, _t, _state), do: Unsupported.node!(:runtime_call)
 
   defp node(op, args, t, state) do
-    case @operations do
-      %{^op => {:unsupported, reason}} -> Unsupported.operation!(op, reason)
-      %{^op => _status} -> :ok
-      %{} -> Unsupported.operation!(op, "it is not an operation of this version of Nx")
-    end
+    unless is_map_key(@operations, op),
+      do: Unsupported.operation!(op, "it is not an operation of this version of Nx")
 
     {args, state} = arguments(op, args, state)
     lower = fn args, state -> emit(Lower.lower(op, flat(t), args), t, state) end
@@ -233,7 +228,13 @@ defmodule Mlx.Compiler.Trace do
 
   defp arguments(_op, args, state), do: Enum.map_reduce(args, state, &argument/2)
 
-  @doc "A node as a leaf for lowering; anything but nodes and lists of them as it is."
+  @doc """
+  A node as a leaf for lowering, a function as a program of its own; anything but nodes and lists
+  of them as it is.
+  """
+  def argument(%T{data: %Expr{op: :fun, args: [params, body, _name]}, type: type}, state),
+    do: {Function.of(params, body, type, type), state}
+
   def argument(%T{data: %Expr{}} = t, state) do
     {slot, state} = value(t, state)
     {leaf(t, slot), state}

@@ -13,11 +13,12 @@ defmodule Mlx.Lower.Convert do
     {{:view, Mlx.Type.held!(out.type)}, [t]}
   end
 
-  defp convert(t, {:c, _}, {kind, _} = to) when kind != :c,
+  @doc "A tree of type `from` as `to`, as Nx.as_type/2 does it."
+  def convert(t, {:c, _}, {kind, _} = to) when kind != :c,
     do: convert({:real, [t]}, {:f, 32}, to)
 
-  defp convert(t, {kind, _}, {to_kind, _} = to) when kind in [:f, :bf] and to_kind in [:u, :s],
+  def convert(t, {kind, _}, {to_kind, _} = to) when kind in [:f, :bf] and to_kind in [:u, :s],
     do: {{:convert, to}, [t]}
 
-  defp convert(t, from, to), do: cast(t, from, to)
+  def convert(t, from, to), do: cast(t, from, to)
 end

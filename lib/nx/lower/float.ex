@@ -4,27 +4,29 @@ defmodule Mlx.Lower.Float do
   # lacks one, the native side composes it.
   use Mlx.Lower.Family
 
-  host exp: :exp,
-       log: :log,
-       log1p: :log1p,
-       sin: :sin,
-       cos: :cos,
-       tan: :tan,
-       sinh: :sinh,
-       cosh: :cosh,
-       tanh: :tanh,
-       asin: :arcsin,
-       acos: :arccos,
-       atan: :arctan,
-       asinh: :arcsinh,
-       acosh: :arccosh,
-       atanh: :arctanh,
-       rsqrt: :rsqrt,
-       cbrt: :cbrt,
-       erf: :erf,
-       erfc: :erfc,
-       erf_inv: :erfinv,
-       round: :round_away
+  host(
+    exp: :exp,
+    log: :log,
+    log1p: :log1p,
+    sin: :sin,
+    cos: :cos,
+    tan: :tan,
+    sinh: :sinh,
+    cosh: :cosh,
+    tanh: :tanh,
+    asin: :arcsin,
+    acos: :arccos,
+    atan: :arctan,
+    asinh: :arcsinh,
+    acosh: :arccosh,
+    atanh: :arctanh,
+    rsqrt: :rsqrt,
+    cbrt: :cbrt,
+    erf: :erf,
+    erfc: :erfc,
+    erf_inv: :erfinv,
+    round: :round_away
+  )
 
   hosted :expm1, %{type: type}, [t] do
     x = cast(t, type)

@@ -13,10 +13,11 @@ use mlx_ffi as ffi;
 use crate::array::Array;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::kernel::{self, Loop};
 use crate::stream::{Device, Stream};
 
 /// A function of one element.
-trait Function {
+pub(crate) trait Function {
     type In: Copy;
     type Out: Copy;
     fn of(x: Self::In) -> Self::Out;
@@ -61,13 +62,13 @@ fn map(x: &Array, dtype: Dtype, name: &'static CStr, run: Run, s: &Stream) -> Re
 }
 
 /// A function of a real number, in double and in single precision.
-trait Real {
+pub(crate) trait Real {
     fn f64(x: f64) -> f64;
     fn f32(x: f32) -> f32;
 }
 
 /// A floating type and how a function applies to it: half precision by way of f32.
-trait Float: Copy {
+pub(crate) trait Float: Copy {
     fn apply<R: Real>(self) -> Self;
     fn wide(self) -> f64;
 }
@@ -105,7 +106,8 @@ macro_rules! half {
 
 half!(f16, bf16);
 
-struct Applied<E, R>(E, R);
+/// A function of a type.
+pub(crate) struct Applied<E, R>(E, R);
 
 impl<E: Float, R: Real> Function for Applied<E, R> {
     type In = E;
@@ -122,7 +124,7 @@ macro_rules! unary {
         pub(crate) enum Unary { $($name),* }
 
         $(
-            struct $name;
+            pub(crate) struct $name;
             impl Real for $name {
                 #[inline]
                 fn f64(x: f64) -> f64 { $f64(x) }
@@ -134,6 +136,10 @@ macro_rules! unary {
         impl Unary {
             fn of<E: Float>(self) -> Run {
                 match self { $(Self::$name => run::<Applied<E, $name>>,)* }
+            }
+
+            fn tile_of<E: Float>(self) -> Loop {
+                match self { $(Self::$name => kernel::applied::<Applied<E, $name>>,)* }
             }
 
             fn name(self) -> &'static CStr {
@@ -181,6 +187,19 @@ fn sigmoid(x: f64) -> f64 {
     numerator / (1.0 + small)
 }
 
+impl Unary {
+    /// The function as a step of a kernel, where the elements are floats.
+    pub(crate) fn tile(self, dtype: Dtype) -> Option<Loop> {
+        Some(match dtype {
+            Dtype::Float64 => self.tile_of::<f64>(),
+            Dtype::Float32 => self.tile_of::<f32>(),
+            Dtype::Float16 => self.tile_of::<f16>(),
+            Dtype::Bfloat16 => self.tile_of::<bf16>(),
+            _ => return None,
+        })
+    }
+}
+
 /// The function of every element, if the stream is a CPU's and the elements are floats.
 pub(crate) fn unary(function: Unary, x: &Array, s: &Stream) -> Option<Result<Array>> {
     if s.device != Device::Cpu {
@@ -198,7 +217,7 @@ pub(crate) fn unary(function: Unary, x: &Array, s: &Stream) -> Option<Result<Arr
 }
 
 /// An integer type, made from a float as Nx defines it.
-trait Integer: Copy {
+pub(crate) trait Integer: Copy {
     const LEAST: Self;
     const GREATEST: Self;
     fn wrapped(x: i64) -> Self;
@@ -219,7 +238,7 @@ macro_rules! integers {
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 /// From float to integer: towards zero, then wrapped; NaN is 0, infinities are the extremes.
-struct Converted<E, I>(E, I);
+pub(crate) struct Converted<E, I>(E, I);
 
 impl<E: Float, I: Integer> Function for Converted<E, I> {
     type In = E;

@@ -7,6 +7,7 @@
 mod macros;
 mod conv;
 mod float;
+mod fold;
 mod index;
 mod integer;
 mod linalg;
@@ -19,8 +20,9 @@ use crate::array::{Array, Vector};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::host;
+use crate::program::{Body, Program, Run};
 use crate::shape::Shape;
-use crate::stream::{Stream, Streams};
+use crate::stream::Stream;
 
 /// What an operation makes: nearly always one array.
 pub type Made = SmallVec<[Array; 1]>;
@@ -131,6 +133,9 @@ ops! {
     SoftmaxAxes(axes: Vec<i32>, precise: bool) => |[x], s| c!(mlx_softmax_axes(x, [axes], precise), s);
     SumAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_sum_axes(x, [axes], keep), s);
 
+    // Reductions by a program of two inputs, the element and what is so far, over the first axis
+    Fold(body: Body) => run |[x, acc], r| fold::fold(x, acc, body, r);
+
     // Scans
     Cummax(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummax_axis(x, axis, reverse, inclusive), s);
     Cummin(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummin_axis(x, axis, reverse, inclusive), s);
@@ -187,12 +192,13 @@ impl Op {
     }
 
     /// Adds it to MLX's graph, on the stream that can run it.
-    pub fn eval(&self, operands: &[&Array], streams: &Streams, made: &mut Made) -> Result<()> {
+    pub fn eval(&self, operands: &[&Array], run: &Run, made: &mut Made) -> Result<()> {
+        let streams = run.streams;
         let is_f64 = |array: &&Array| array.dtype() == Dtype::Float64;
         // A GPU has no f64 and no linear algebra; asking is only worth it where there is a choice.
         let needs_cpu = streams.cpu.is_some()
             && (self.needs_cpu() || self.makes_f64() || operands.iter().any(is_f64));
-        self.call(operands, streams.pick(needs_cpu), made)
+        self.call(operands, streams.pick(needs_cpu), run, made)
             .and_then(|()| self.settle(operands, made))
             .map_err(|error| error.within(self.variant(), described(operands)))
     }
@@ -207,6 +213,15 @@ impl Op {
             Array::eval_all(made)?;
         }
         Ok(())
+    }
+
+    /// Whether each element of its result depends on one element of each operand only.
+    fn is_elementwise(&self) -> bool {
+        match self {
+            Self::Astype(_) | Self::Convert(_) | Self::View(_) | Self::Constant(..) => true,
+            Self::Matmul => false,
+            _ => !self.has_attributes() && !self.needs_cpu(),
+        }
     }
 
     fn makes_f64(&self) -> bool {
@@ -283,6 +298,7 @@ attributes! {
     Vec<i64> => &'a [i64], |v| v;
     Shape => &'a Shape, |v| v;
     Bytes => &'a Bytes, |v| v;
+    Body => &'a Program, |v| &v.0;
 }
 
 /// What mlx-c takes in place of an argument of ours.

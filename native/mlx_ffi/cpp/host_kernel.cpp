@@ -41,9 +41,10 @@ struct Rows {
   }
 };
 
-class HostKernel : public mx::UnaryPrimitive {
+// Elements from elements, in whatever order they lie.
+class HostMap : public mx::UnaryPrimitive {
  public:
-  HostKernel(mx::Stream stream, const char* name, mlx_ffi_map_fn map)
+  HostMap(mx::Stream stream, const char* name, mlx_ffi_map_fn map)
       : UnaryPrimitive(stream), name_(name), map_(map) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
@@ -81,7 +82,7 @@ class HostKernel : public mx::UnaryPrimitive {
   }
 
   bool is_equivalent(const mx::Primitive& other) const override {
-    return map_ == static_cast<const HostKernel&>(other).map_;
+    return map_ == static_cast<const HostMap&>(other).map_;
   }
 
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override {
@@ -93,6 +94,62 @@ class HostKernel : public mx::UnaryPrimitive {
   mlx_ffi_map_fn map_;
 };
 
+// One array from others, all of them row by row.
+class HostCall : public mx::UnaryPrimitive {
+ public:
+  HostCall(
+      mx::Stream stream,
+      const char* name,
+      mlx_ffi_call_fn call,
+      std::shared_ptr<void> payload)
+      : UnaryPrimitive(stream), name_(name), call_(call), payload_(std::move(payload)) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    std::vector<const void*> from;
+    for (const auto& in : inputs) {
+      if (!in.flags().row_contiguous) {
+        throw std::runtime_error("the input of a host kernel is not contiguous");
+      }
+      encoder.set_input_array(in);
+      from.push_back(in.data<char>());
+    }
+    encoder.set_output_array(out);
+    encoder.dispatch([call = call_, payload = payload_, from = std::move(from),
+                      to = static_cast<void*>(out.data<char>())] {
+      call(payload.get(), from.data(), to);
+    });
+  }
+
+  void eval_gpu(const std::vector<mx::array>&, mx::array&) override {
+    throw std::runtime_error("a host kernel has no GPU implementation");
+  }
+
+  const char* name() const override {
+    return name_;
+  }
+
+ private:
+  const char* name_;
+  mlx_ffi_call_fn call_;
+  std::shared_ptr<void> payload_;
+};
+
+// What a call of ours answers: 0, or 1 with the exception's text kept as the thread's last error.
+template <typename F>
+int guarded(F f) {
+  try {
+    f();
+    return 0;
+  } catch (const std::exception& e) {
+    _mlx_error(__FILE__, __LINE__, e.what());
+  } catch (...) {
+    _mlx_error(__FILE__, __LINE__, "an unknown exception");
+  }
+  return 1;
+}
+
 } // namespace
 
 extern "C" int mlx_ffi_map(
@@ -102,18 +159,36 @@ extern "C" int mlx_ffi_map(
     const char* name,
     mlx_ffi_map_fn map,
     const mlx_stream s) {
-  try {
+  return guarded([&] {
     const auto& input = mlx_array_get_(x);
-    auto primitive = std::make_shared<HostKernel>(mlx_stream_get_(s), name, map);
+    auto primitive = std::make_shared<HostMap>(mlx_stream_get_(s), name, map);
     mlx_array_set_(
         *res,
         mx::array(input.shape(), mlx_dtype_to_cpp(dtype), std::move(primitive), {input}));
-    return 0;
-  } catch (const std::exception& e) {
-    _mlx_error(__FILE__, __LINE__, e.what());
-    return 1;
-  } catch (...) {
-    _mlx_error(__FILE__, __LINE__, "an unknown exception");
-    return 1;
-  }
+  });
+}
+
+extern "C" int mlx_ffi_call(
+    mlx_array* res,
+    const mlx_vector_array inputs,
+    const int* shape,
+    size_t rank,
+    mlx_dtype dtype,
+    const char* name,
+    mlx_ffi_call_fn call,
+    void* payload,
+    void (*drop)(void*),
+    const mlx_stream s) {
+  return guarded([&] {
+    std::shared_ptr<void> owned(payload, drop);
+    auto primitive =
+        std::make_shared<HostCall>(mlx_stream_get_(s), name, call, std::move(owned));
+    mlx_array_set_(
+        *res,
+        mx::array(
+            mx::Shape(shape, shape + rank),
+            mlx_dtype_to_cpp(dtype),
+            std::move(primitive),
+            mlx_vector_array_get_(inputs)));
+  });
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "mlx/c/array.h"
 #include "mlx/c/stream.h"
+#include "mlx/c/vector.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -22,6 +23,24 @@ int mlx_ffi_map(
     mlx_dtype dtype,
     const char* name,
     mlx_ffi_map_fn map,
+    const mlx_stream s);
+
+// Fills `out` from `inputs`, all of them row by row.
+typedef void (*mlx_ffi_call_fn)(void* payload, const void* const* inputs, void* out);
+
+// An array of the given shape and type that `call` will fill from the inputs, which must be
+// row-contiguous once they are computed. The stream must be a CPU's. `payload` is taken, also when
+// this fails, and given to `drop` in the end.
+int mlx_ffi_call(
+    mlx_array* res,
+    const mlx_vector_array inputs,
+    const int* shape,
+    size_t rank,
+    mlx_dtype dtype,
+    const char* name,
+    mlx_ffi_call_fn call,
+    void* payload,
+    void (*drop)(void*),
     const mlx_stream s);
 
 #ifdef __cplusplus
