@@ -8,10 +8,8 @@ defmodule Mlx.Backend.Fallback do
   alias Mlx.Backend, as: B
   alias Nx.Tensor, as: T
 
-  @c128 "MLX has no complex numbers of double precision (c128), only c64"
-
-  @doc "Why nothing with c128 is computed by MLX."
-  def c128, do: @c128
+  @c128 "MLX has no complex numbers of double precision (c128, which transforms of f64 give), " <>
+          "only c64"
 
   @doc "Whether a tensor is of the type that no array of MLX holds, or one in a list or tuple is."
   @spec c128?(term) :: boolean
@@ -31,13 +29,13 @@ defmodule Mlx.Backend.Fallback do
   @doc "As `run/4`, with the default function of a block."
   @spec block(struct, [term], fun) :: Nx.Tensor.t() | tuple
   def block(%name{} = struct, args, fun) do
-    permit!(name, @c128)
+    permit!(name)
     compute(args, fn args -> apply(fun, [struct | args]) end)
   end
 
   @doc "Emits the event for `name`, and warns or raises as the policy says."
   @spec permit!(atom, String.t()) :: :ok
-  def permit!(name, reason) do
+  def permit!(name, reason \\ @c128) do
     :telemetry.execute([:mlx, :fallback], %{}, %{op: name})
 
     case Application.get_env(:mlx, :fallback, :warn) do

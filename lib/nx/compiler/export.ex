@@ -15,9 +15,12 @@ defmodule Mlx.Compiler.Export do
   @impl true
   def __jit__(_key, vars, fun, [_args], _opts) do
     params = Composite.flatten_list(vars)
-    trace = Trace.run(fun.(vars), vars, keep: length(params))
-    if trace.hooks != [], do: Unsupported.node!(:export)
-    [program(trace, Enum.map(params, &Nx.devectorize/1))]
+
+    case Trace.run(fun.(vars), vars, keep: length(params)) do
+      :c128 -> Unsupported.node!(:c128)
+      %{hooks: [_ | _]} -> Unsupported.node!(:export)
+      trace -> [program(trace, Enum.map(params, &Nx.devectorize/1))]
+    end
   end
 
   @impl true
@@ -68,9 +71,9 @@ defmodule Mlx.Compiler.Export do
               inspect(Nx.to_template(tensor))
     end
 
-    bytes = Nx.to_binary(tensor)
-    width = div(byte_size(bytes), size)
-    elements = for <<element::binary-size(^width) <- bytes>>, do: {{:constant, held, element}, []}
+    elements =
+      for element <- tensor |> Nx.to_binary() |> Mlx.Type.elements(type),
+          do: {{:constant, held, element}, []}
 
     stack = {{:stack_axis, 0}, Enum.to_list(next..(next + size - 1)//1)}
     reshape = {{:reshape, shape}, [next + size]}
