@@ -59,7 +59,7 @@ defmodule Mlx.Backend.NarrowTest do
       t = Nx.iota({1_000_003}, type: :u4)
       packed = Nx.to_binary(t)
       assert bit_size(packed) == 4 * 1_000_003
-      assert <<0x0123456789ABCDEF::64, first::binary-size(500_000), _::bitstring>> = packed
+      assert <<0x0123456789ABCDEF::64, first::binary-size(400_000), _::bitstring>> = packed
       assert <<_::size(4_000_000), 0::4, 1::4, 2::4>> = packed
 
       assert Nx.to_binary(Nx.from_binary(first, :u4)) == first
