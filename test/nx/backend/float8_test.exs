@@ -261,7 +261,7 @@ defmodule Mlx.Backend.Float8Test do
 
         assert_same([a, b], &Nx.add/2)
         assert_same([b, a], &Nx.multiply/2)
-        assert_same([b, a], &Nx.less/2)
+        unless match?({:c, _}, b.type), do: assert_same([b, a], &Nx.less/2)
         assert_same([b, a], &Nx.concatenate([&1, &2]))
         assert_same([tensor({:u, 8}, shape, 0..1), b, a], &Nx.select/3)
         assert_equal(Nx.subtract(mlx(a), a), Nx.subtract(a, a))
