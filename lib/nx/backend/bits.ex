@@ -84,8 +84,17 @@ defmodule Mlx.Backend.Bits do
       |> slice({total}, [0], [limit])
       |> pad({limit}, [{0, count * per_byte - limit, 0}], const(0, @byte))
 
-    masked = {:bitwise_and, [reshape(first, {count, per_byte}), const(2 ** size - 1, @byte)]}
-    astype({{:sum_axes, [1], false}, [{:left_shift, [masked, amounts(size)]}]}, @byte)
+    rows = reshape(first, {count, per_byte})
+
+    # Every place in a byte is an array of its own: MLX is slow to reduce so short an axis.
+    0..(per_byte - 1)
+    |> Enum.map(fn place ->
+      column = slice_axis(rows, {count, per_byte}, 1, place, place + 1)
+      masked = {:bitwise_and, [column, const(2 ** size - 1, @byte)]}
+      {:left_shift, [masked, const((per_byte - 1 - place) * size, @byte)]}
+    end)
+    |> Enum.reduce(&{:bitwise_or, [&2, &1]})
+    |> reshape({count})
   end
 
   # How far each element of a byte is from its lowest bit.
