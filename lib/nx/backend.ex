@@ -35,7 +35,8 @@ defmodule Mlx.Backend do
   `c128` is the exception: its tensors stay on `Nx.BinaryBackend`, see "Fallback". Making one, or
   an operation on one and tensors of this backend, such as `Nx.fft/2` of `f64`, falls back, and
   results of other types come back to the device. What is computed from `c128` tensors alone is
-  computed, and stays, there.
+  computed, and stays, there; positions for `Nx.slice/4` and `Nx.gather/3` of one have to be on
+  `Nx.BinaryBackend` as well.
 
   ## Where Nx leaves the result open
 

@@ -179,15 +179,13 @@ defmodule Mlx.Lower.Narrow do
   defp real(%{type: {:c, _}} = t), do: {{:real, [t]}, {:f, 32}}
   defp real(%{type: type} = t), do: {t, type}
 
-  # A leaf as f32, from which 8-bit floats are made. f64 is rounded to odd: what is cut off shows
-  # in the last bit, so that rounding twice is rounding once.
+  # A leaf as f32, from which 8-bit floats are made. f64 is cut off, or it would be rounded twice;
+  # both 8-bit types round a half away from zero, so that nothing depends on what is cut off.
   defp single(t, {:f, 64}) do
     near = astype(t, {:f, 32})
-    back = astype(near, {:f, 64})
-    bits = {{:view, {:u, 32}}, [near]}
-    above = {{:astype, {:u, 32}}, [{:greater, [{:abs, [back]}, {:abs, [t]}]}]}
-    inexact = {{:astype, {:u, 32}}, [{:not_equal, [back, t]}]}
-    {{:view, {:f, 32}}, [{:bitwise_or, [{:subtract, [bits, above]}, inexact]}]}
+    above = {:greater, [{:abs, [astype(near, {:f, 64})]}, {:abs, [t]}]}
+    bits = {:subtract, [{{:view, {:u, 32}}, [near]}, astype(above, {:u, 32})]}
+    {{:view, {:f, 32}}, [bits]}
   end
 
   defp single(t, type), do: cast(t, type, {:f, 32})

@@ -92,7 +92,6 @@ defmodule Mlx.Backend.Float8Test do
     end
 
     test "of f64 rounds once" do
-      # The last one is half of the least f8 above zero, and a little.
       near =
         for whole <- [1.0, 1.75, 2.0, 448.0, 240.0, 57_344.0, 2.0 ** -16, 2.0 ** -9, 2.0 ** -10],
             off <- [
@@ -271,6 +270,8 @@ defmodule Mlx.Backend.Float8Test do
     test "a predicate is false for both zeros" do
       pred = Nx.tensor([0.0, -0.0, 0.5, :nan], type: :f8)
       assert_equal(Nx.select(pred, 1, 2), [2, 2, 1, 1])
+      assert_equal(Nx.select(pred, pred, Nx.negate(pred)), [-0.0, 0.0, 0.5, :nan])
+      assert Nx.to_binary(Nx.select(pred, pred, Nx.negate(pred))) == <<0x80, 0, 0x38, 0x7E>>
     end
   end
 
