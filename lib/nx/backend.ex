@@ -68,7 +68,7 @@ defmodule Mlx.Backend do
     * `:raise` raises `Mlx.Error`
 
   Each emits the telemetry event `[:mlx, :fallback]` with the metadata `:op`, the name of the
-  callback of `Nx.Backend` or the module of the block.
+  callback of `Nx.Backend`, the module of the block, or `:jit` for a function of `Mlx.Compiler`.
 
   ## Inspection
 

@@ -287,8 +287,10 @@ defmodule Mlx.Compiler do
 
   defp signature_of(%{} = map), do: :maps.map(fn _key, value -> signature_of(value) end, map)
 
-  defp run(%{evaluated: expr, device: device}, args, hooks),
-    do: Evaluated.run(expr, args, device, hooks)
+  defp run(%{evaluated: expr, device: device} = program, args, hooks) do
+    args = for arg <- args, do: fn -> placed(arg.(), program) end
+    Evaluated.run(expr, args, device, hooks)
+  end
 
   defp run(%{output: output} = program, args, hooks) do
     inputs = inputs(args, program.used, program)
@@ -317,6 +319,9 @@ defmodule Mlx.Compiler do
 
   defp inputs([arg | args], [true | used], program),
     do: [input(arg.(), program) | inputs(args, used, program)]
+
+  defp placed(%T{type: {:c, 128}} = tensor, _program), do: tensor
+  defp placed(tensor, program), do: %{tensor | data: %Backend{ref: input(tensor, program)}}
 
   defp input(%T{data: %Backend{ref: ref}}, %{device: device} = program) do
     case Native.device(ref) do

@@ -41,11 +41,6 @@ defmodule Mlx.Type do
   @spec packed?(t) :: boolean
   def packed?({_kind, size}), do: size < 8
 
-  @doc "Whether arrays can hold values of `type`."
-  @spec held?(t) :: boolean
-  def held?({:c, 128}), do: false
-  def held?(_type), do: true
-
   @doc "The type of the arrays that hold `type`. Raises `ArgumentError` for c128."
   @spec held!(t) :: t
   for type <- @own, do: def(held!(unquote(type)), do: unquote(type))

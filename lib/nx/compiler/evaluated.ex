@@ -8,12 +8,11 @@ defmodule Mlx.Compiler.Evaluated do
   alias Mlx.Backend.Fallback
   alias Nx.Defn.{Composite, Evaluator}
 
-  @doc "Runs `expr`, the result of a traced function, for lazy arguments."
+  @doc "Runs `expr`, the result of a traced function, for lazy arguments on `device`."
   @spec run(Nx.Container.t(), [(-> Nx.Tensor.t())], Mlx.Device.t(), map) :: Nx.Container.t()
   def run(expr, args, device, hooks) do
     Fallback.permit!(:jit)
     backend = {Backend, device: device}
-    args = for arg <- args, do: fn -> Fallback.back(arg.(), backend) end
 
     Nx.with_default_backend(backend, fn ->
       [result] = Evaluator.__jit__(nil, [], fn [] -> expr end, [args], hooks: hooks)

@@ -111,6 +111,7 @@ defmodule Mlx.Backend.ElementwiseTest do
       ])
 
       assert_equal(Nx.remainder(Nx.tensor([5.0, 5.0]), Nx.tensor([:infinity, 0.0])), [5.0, :nan])
+      assert Nx.to_binary(Nx.remainder(-0.0, 2.0)) == <<-0.0::float-32-native>>
     end
 
     test "integer division by zero, and of the least number by -1, has a value" do
