@@ -5,7 +5,8 @@ defmodule Mlx.Lower do
   # arguments after it (backend options dropped), and returns the tree that computes it. Tensors
   # among the arguments are leaves: their `data` is their slot.
   #
-  # The result has exactly the template's type and shape, whatever the operands' types are.
+  # The result has the template's shape and the type that holds the template's (`Mlx.Type.held!/1`),
+  # whatever the operands' types are.
 
   alias Mlx.Lower
 
@@ -66,12 +67,18 @@ defmodule Mlx.Lower do
 
   @doc "The tree (or one per result) that computes the callback `name` of Nx.Backend."
   @spec lower(atom, Nx.Tensor.t(), [term]) :: tree | [tree]
+  def lower(name, out, args) do
+    if Lower.Narrow.any?(out, args),
+      do: Lower.Narrow.lower(name, out, args, &wide/3),
+      else: wide(name, out, args)
+  end
+
   for {name, {family, _status}} <- @table do
-    def lower(unquote(name), out, args),
+    defp wide(unquote(name), out, args),
       do: unquote(family).unquote(Lower.Family.function(name))(out, args)
   end
 
-  def lower(name, _out, _args) do
+  defp wide(name, _out, _args) do
     raise Mlx.Error,
       kind: :unsupported,
       op: to_string(name),
@@ -80,7 +87,11 @@ defmodule Mlx.Lower do
 
   @doc "The trees of an `Nx.Block` struct, or `:default` when its default function is to be used."
   @spec block(struct, Nx.Tensor.t() | tuple, [term]) :: tree | [tree] | :default
-  defdelegate block(struct, out, args), to: Lower.Block, as: :lower
+  def block(struct, out, args) do
+    if Lower.Narrow.any?(out, args),
+      do: Lower.Narrow.lower(struct, out, args, &Lower.Block.lower/3),
+      else: Lower.Block.lower(struct, out, args)
+  end
 
   @doc """
   What Nx specifies to raise depending on values: the tree of a bool that tells whether to raise,
@@ -88,11 +99,13 @@ defmodule Mlx.Lower do
   """
   @spec guard(atom | struct, Nx.Tensor.t() | tuple, [term], tree | [tree]) ::
           {tree, Exception.t()} | nil
-  def guard(:triangular_solve, _out, [a | _], _trees),
-    do: {Lower.LinAlg.singular(a), %ArgumentError{message: "can't solve for singular matrix"}}
+  def guard(:triangular_solve, _out, [a | _], _trees) do
+    {Lower.LinAlg.singular(Lower.Narrow.widen(a)),
+     %ArgumentError{message: "can't solve for singular matrix"}}
+  end
 
-  def guard(%Nx.Block.LinAlg.Cholesky{}, out, _args, tree) do
-    {Lower.Decompose.indefinite(tree, out),
+  def guard(%Nx.Block.LinAlg.Cholesky{}, %{type: type} = out, _args, tree) do
+    {Lower.Decompose.indefinite(Lower.Narrow.widened(tree, type), Lower.Narrow.widen(out)),
      %ArgumentError{message: "cholesky needs positive-definite matrices"}}
   end
 

@@ -18,7 +18,7 @@ defmodule Mlx.Nx.OpTableTest do
 
   test "the types that tensors are held in are the native ones" do
     {_ops, types} = Mlx.NIF.op_table()
-    assert Enum.sort(Mlx.Type.held()) == Enum.sort(types -- [:bool])
+    assert Enum.sort(Mlx.Type.own()) == Enum.sort(types -- [:bool])
   end
 
   # What stands before a list of operands, `{op, [tree]}`, and in the tables of names.

@@ -49,9 +49,9 @@ defmodule Mlx.Compiler.Closed do
               inspect(Nx.to_template(tensor))
     end
 
-    bytes = Nx.to_binary(tensor)
-    width = div(byte_size(bytes), size)
-    elements = for <<element::binary-size(^width) <- bytes>>, do: {{:constant, held, element}, []}
+    elements =
+      for element <- tensor |> Nx.to_binary() |> Mlx.Type.elements(type),
+          do: {{:constant, held, element}, []}
 
     stack = {{:stack_axis, 0}, Enum.to_list(next..(next + size - 1)//1)}
     reshape = {{:reshape, shape}, [next + size]}

@@ -12,9 +12,12 @@ defmodule Mlx.Compiler.Export do
   @impl true
   def __jit__(_key, vars, fun, [_args], _opts) do
     params = Composite.flatten_list(vars)
-    trace = Trace.run(fun.(vars), vars, keep: length(params))
-    if trace.hooks != [], do: Unsupported.node!(:export)
-    [program(trace, Enum.map(params, &Nx.devectorize/1))]
+
+    case Trace.run(fun.(vars), vars, keep: length(params)) do
+      :c128 -> Unsupported.node!(:c128)
+      %{hooks: [_ | _]} -> Unsupported.node!(:export)
+      trace -> [program(trace, Enum.map(params, &Nx.devectorize/1))]
+    end
   end
 
   @impl true

@@ -5,7 +5,7 @@ defmodule Mlx.Compiler.Function do
   @behaviour Nx.Defn.Compiler
 
   alias Mlx.Compiler.{Closed, Trace, Tracer, Unsupported}
-  alias Mlx.Lower.{Body, Convert}
+  alias Mlx.Lower.Body
   alias Mlx.Program.Builder
   alias Nx.Tensor, as: T
 
@@ -51,18 +51,26 @@ defmodule Mlx.Compiler.Function do
   @doc "The body of a `fun` node, whose parameters are an element and what is so far."
   @spec of([T.t()], T.t(), Nx.Type.t(), Nx.Type.t()) :: Body.t()
   def of(params, body, element, acc) do
-    trace = Trace.run(body, params, keep: 2)
-    if trace.hooks != [], do: Unsupported.node!(:fun)
-    {instructions, [output]} = Closed.instructions(trace, 2)
-    {output, instructions} = converted(output, instructions, body.type, acc)
-    %Body{instructions: instructions, output: output, element: element, acc: acc}
+    case Trace.run(body, params, keep: 2) do
+      :c128 ->
+        Unsupported.node!(:c128)
+
+      %{hooks: [_ | _]} ->
+        Unsupported.node!(:fun)
+
+      trace ->
+        {instructions, [output]} = Closed.instructions(trace, 2)
+        {output, instructions} = converted(output, instructions, body.type, acc)
+        %Body{instructions: instructions, output: output, element: element, acc: acc}
+    end
   end
 
   defp converted(output, instructions, type, type), do: {output, instructions}
 
   defp converted(output, instructions, from, to) do
     slots = 2 + Enum.sum_by(instructions, fn {op, _} -> Builder.outputs(op) end)
-    tree = Convert.convert(%T{data: output, type: from, shape: {}, names: []}, from, to)
+    made = %T{data: output, type: from, shape: {}, names: []}
+    tree = Mlx.Lower.lower(:as_type, %{made | type: to}, [made])
     {slot, builder} = Builder.add(Builder.new(slots), tree)
     {slot, instructions ++ Builder.instructions(builder)}
   end

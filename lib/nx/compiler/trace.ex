@@ -42,9 +42,18 @@ defmodule Mlx.Compiler.Trace do
 
   Options: `:keep`, how many of the first parameters are inputs even when they are not used;
   `:hooks`, the names of hooks that the call gives a callback to.
+
+  Answers `:c128` for a function that computes with complex numbers of that type, or takes or
+  returns them: MLX has none.
   """
-  @spec run(Nx.Container.t(), [Nx.Container.t()], keyword) :: t
+  @spec run(Nx.Container.t(), [Nx.Container.t()], keyword) :: t | :c128
   def run(container, vars, opts \\ []) do
+    walk(container, vars, opts)
+  catch
+    {__MODULE__, :c128} -> :c128
+  end
+
+  defp walk(container, vars, opts) do
     bindings =
       for %T{data: %Expr{op: :parameter, args: [i], id: id}} <- Composite.flatten_list(vars),
           into: %{},
@@ -114,6 +123,8 @@ defmodule Mlx.Compiler.Trace do
   # The id of a constant is its number, type and shape. Where 0.0 and -0.0 are one map key, two
   # constants would share a slot; the builder merges equal ones by their bytes instead.
   @doc "The value of a node."
+  def value(%T{type: {:c, 128}}, _state), do: throw({__MODULE__, :c128})
+
   def value(%T{data: %Expr{op: :constant, args: [number]}} = t, state) do
     constant(number, t, state)
   end

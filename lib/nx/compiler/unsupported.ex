@@ -9,6 +9,7 @@ defmodule Mlx.Compiler.Unsupported do
   @nodes %{
     fun: "a hook inside the function of a reduction",
     runtime_call: "runtime_call, which calls Elixir in the middle of a program",
+    c128: "complex numbers of double precision (c128), which MLX lacks, into a program",
     export: "hook into a program that is to be saved, for its callback is Elixir code"
   }
 

@@ -13,12 +13,11 @@ defmodule Mlx.Lower.Convert do
     {{:view, Mlx.Type.held!(out.type)}, [t]}
   end
 
-  @doc "A tree of type `from` as `to`, as Nx.as_type/2 does it."
-  def convert(t, {:c, _}, {kind, _} = to) when kind != :c,
+  defp convert(t, {:c, _}, {kind, _} = to) when kind != :c,
     do: convert({:real, [t]}, {:f, 32}, to)
 
-  def convert(t, {kind, _}, {to_kind, _} = to) when kind in [:f, :bf] and to_kind in [:u, :s],
+  defp convert(t, {kind, _}, {to_kind, _} = to) when kind in [:f, :bf] and to_kind in [:u, :s],
     do: {{:convert, to}, [t]}
 
-  def convert(t, from, to), do: cast(t, from, to)
+  defp convert(t, from, to), do: cast(t, from, to)
 end

@@ -5,7 +5,7 @@ defmodule Mlx.Lower.Fold do
   # The functions that have a reduction of their own become that one.
   use Mlx.Lower.Family
 
-  alias Mlx.Lower.{Body, Convert, Reduce}
+  alias Mlx.Lower.{Body, Reduce}
 
   @known %{add: :sum, multiply: :product, maximum: :reduce_max, minimum: :reduce_min}
 
@@ -20,7 +20,7 @@ defmodule Mlx.Lower.Fold do
       nil ->
         rest = axes(nil, t.shape) -- axes
         sizes = &for(axis <- &1, do: elem(t.shape, axis))
-        moved = transpose(cast(t, body.element), axes ++ rest)
+        moved = transpose(convert(t, body.element), axes ++ rest)
         from = List.to_tuple(sizes.(axes ++ rest))
         fold(moved, from, Enum.product(sizes.(axes)), sizes.(rest), acc, body, out)
     end
@@ -30,7 +30,7 @@ defmodule Mlx.Lower.Fold do
     dims = Tuple.to_list(dims)
     rank = length(dims)
     config = for {low, high} <- opts[:padding], do: {low, high, 0}
-    {padded, shape} = pad(t, t.shape, config, Convert.convert(acc, acc.type, t.type))
+    {padded, shape} = pad(t, t.shape, config, convert(acc, t.type))
     {view, places} = windows(padded, shape, dims, opts[:strides], opts[:window_dilations])
 
     moved =
@@ -44,11 +44,14 @@ defmodule Mlx.Lower.Fold do
   defp fold(tree, from, count, rest, acc, %Body{} = body, out) do
     results = List.to_tuple(rest)
     elements = reshape(tree, from, List.to_tuple([count | rest]))
-    start = {{:broadcast_to, results}, [Convert.convert(acc, acc.type, body.acc)]}
+    start = {{:broadcast_to, results}, [convert(acc, body.acc)]}
     program = {2, body.instructions, [body.output]}
-    folded = {{:fold, program}, [elements, start]}
-    folded |> Convert.convert(body.acc, out.type) |> reshape(results, out.shape)
+    folded = %{out | type: body.acc, shape: results, data: {{:fold, program}, [elements, start]}}
+    reshape(convert(folded, out.type), results, out.shape)
   end
+
+  # Types of all kinds come here, those that MLX lacks included.
+  defp convert(t, type), do: Mlx.Lower.lower(:as_type, %{t | type: type}, [t])
 
   # The operation that `body` is nothing but, where all types are one.
   defp known(%Body{instructions: [{op, slots}], output: 2} = body, types)
