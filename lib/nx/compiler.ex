@@ -45,7 +45,7 @@ defmodule Mlx.Compiler do
   A function with `c128` in it cannot be a program. `config :mlx, fallback: :warn` and `:silent`
   have `Nx.Defn.Evaluator` evaluate it on `Mlx.Backend`, and `:raise` raises, see `Mlx.Backend`.
 
-  `Nx.runtime_call/4`, other loops and reductions with an anonymous function raise `Mlx.Error`
+  `Nx.runtime_call/4` and other loops raise `Mlx.Error`
   with the kind `:unsupported`. `Nx.Defn.Evaluator` runs them on `Mlx.Backend`.
 
   ## Cache
