@@ -3,10 +3,13 @@
 //! MLX builds graphs and computes them when asked to. Neither a graph nor what it holds on to may
 //! grow without bound, so a worker evaluates after so many operations or bytes, whoever reads.
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::array::Array;
+use crate::control::Task;
 use crate::memory;
 use crate::promise::Promise;
 use crate::stream::Streams;
@@ -20,7 +23,9 @@ const GROWTH: usize = 64 << 20;
 /// What a job may use: it lives on the worker's thread.
 pub struct Context {
     /// The streams of the worker's device.
-    pub streams: Streams,
+    pub streams: Rc<Streams>,
+    /// Runs that are attended, by number.
+    pub(crate) tasks: BTreeMap<u64, Task>,
     /// Tells the callers to collect garbage.
     pressure: Arc<AtomicBool>,
     /// Results that may be unevaluated.
@@ -34,7 +39,8 @@ pub struct Context {
 impl Context {
     pub(crate) fn new(streams: Streams, pressure: Arc<AtomicBool>) -> Self {
         Self {
-            streams,
+            streams: Rc::new(streams),
+            tasks: BTreeMap::new(),
             pressure,
             lazy: Vec::new(),
             ops: 0,
@@ -62,6 +68,27 @@ impl Context {
         if self.bytes > LAZY_BYTES {
             self.settle();
         }
+    }
+
+    /// Lets a task go on, and ends it once it is over.
+    pub(crate) fn go_on(&mut self, number: u64) {
+        let Some(result) = self.tasks.get_mut(&number).and_then(Task::poll) else {
+            return;
+        };
+        let result = result.map(|arrays| {
+            let promises = Task::promises(arrays.clone());
+            self.track(1, &arrays, &promises);
+            promises
+        });
+        if let Some(task) = self.tasks.remove(&number) {
+            task.finish(result);
+        }
+    }
+
+    /// The tasks that gave way to others.
+    pub(crate) fn yielded(&self) -> Vec<u64> {
+        let yielded = self.tasks.iter().filter(|(_, task)| task.has_yielded());
+        yielded.map(|(number, _)| *number).collect()
     }
 
     /// Computes what lies unevaluated and waits for it.

@@ -606,6 +606,7 @@ mod tests {
         let run = crate::program::Run {
             streams: &streams,
             cancelled: &|| false,
+            attended: None,
         };
         let instruction = |op: Op, operands: &[u32]| Instruction {
             op,

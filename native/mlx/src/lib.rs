@@ -13,6 +13,7 @@
 #[allow(unsafe_code)]
 pub mod array;
 pub mod context;
+pub mod control;
 pub mod dtype;
 #[allow(unsafe_code)]
 pub mod error;
@@ -38,6 +39,7 @@ pub mod worker;
 
 pub use array::{Array, Bytes};
 pub use context::Context;
+pub use control::Attendant;
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use ops::Op;

@@ -17,6 +17,7 @@ use mlx_ffi as ffi;
 use smallvec::SmallVec;
 
 use crate::array::{Array, Vector};
+use crate::control;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::host;
@@ -136,6 +137,13 @@ ops! {
     // Reductions by a program of two inputs, the element and what is so far, over the first axis
     Fold(body: Body) => run |[x, acc], r| fold::fold(x, acc, body, r);
 
+    // Control: programs inside of programs, run by `control` and not from here
+    Call(id: u32, results: Vec<(Dtype, Shape)>) => run |_xs, _r| control::misplaced();
+    Hook(id: u32) => run |_xs, _r| control::misplaced();
+    If(then: Body, otherwise: Body) => run |_xs, _r| control::misplaced();
+    Repeat(times: u64, body: Body) => run |_xs, _r| control::misplaced();
+    While(condition: Body, body: Body) => run |_xs, _r| control::misplaced();
+
     // Scans
     Cummax(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummax_axis(x, axis, reverse, inclusive), s);
     Cummin(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummin_axis(x, axis, reverse, inclusive), s);
@@ -186,6 +194,24 @@ const SAME: ffi::mlx_optional_dtype = ffi::mlx_optional_dtype {
 const BACKWARD: ffi::mlx_fft_norm = ffi::MLX_FFT_NORM_BACKWARD;
 
 impl Op {
+    /// How many arrays it makes.
+    pub fn outputs(&self) -> usize {
+        match self {
+            Self::Call(_, results) => results.len(),
+            Self::Hook(_) => 0,
+            Self::If(body, _) | Self::Repeat(_, body) | Self::While(_, body) => body.0.outputs(),
+            _ => self.fixed_outputs(),
+        }
+    }
+
+    /// Whether it decides what runs, or waits.
+    pub(crate) fn is_control(&self) -> bool {
+        matches!(
+            self,
+            Self::Call(..) | Self::Hook(_) | Self::If(..) | Self::Repeat(..) | Self::While(..)
+        )
+    }
+
     /// Its name on the wire.
     pub fn name(&self) -> String {
         snake_case(self.variant())
@@ -299,6 +325,7 @@ attributes! {
     Shape => &'a Shape, |v| v;
     Bytes => &'a Bytes, |v| v;
     Body => &'a Program, |v| &v.0;
+    Vec<(Dtype, Shape)> => &'a [(Dtype, Shape)], |v| v;
 }
 
 /// What mlx-c takes in place of an argument of ours.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::array::Array;
+use crate::control::{self, Attended};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::ops::{Made, Op};
@@ -31,11 +32,14 @@ pub struct Program {
     outputs: Vec<u32>,
     /// Inputs that nothing uses.
     unused: Vec<u32>,
+    /// Whether it runs from its first instruction to its last.
+    plain: bool,
 }
 
+/// An instruction and what ends with it.
 #[derive(Debug, PartialEq)]
-struct Step {
-    instruction: Instruction,
+pub(crate) struct Step {
+    pub(crate) instruction: Instruction,
     /// The slots that no later instruction and no output uses.
     dead: SmallVec<[u32; 2]>,
 }
@@ -46,6 +50,8 @@ pub struct Run<'a> {
     pub streams: &'a Streams,
     /// Whether nobody wants the results any more.
     pub cancelled: &'a dyn Fn() -> bool,
+    /// Who is told of hooks and calls.
+    pub(crate) attended: Option<&'a Attended>,
 }
 
 /// A program inside of an operation.
@@ -66,6 +72,7 @@ impl Program {
                     ),
                 ));
             }
+            control::check(&instruction.op, instruction.operands.len())?;
             slots += instruction.op.outputs();
         }
         if let Some(slot) = outputs.iter().find(|s| **s as usize >= slots) {
@@ -102,6 +109,7 @@ impl Program {
             steps.push(Step { instruction, dead });
         }
         steps.reverse();
+        let plain = !steps.iter().any(|step| step.instruction.op.is_control());
         let unused = (0..inputs as u32).filter(|s| !used[*s as usize]).collect();
         Self {
             inputs,
@@ -109,6 +117,7 @@ impl Program {
             steps,
             outputs,
             unused,
+            plain,
         }
     }
 
@@ -178,7 +187,20 @@ impl Program {
         streams: &Streams,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<Array>> {
-        let run = Run { streams, cancelled };
+        let attended = None;
+        let run = Run {
+            streams,
+            cancelled,
+            attended,
+        };
+        control::now(self, self.slots(inputs)?, &run)
+    }
+
+    /// The inputs in their slots.
+    pub(crate) fn slots(
+        &self,
+        inputs: impl ExactSizeIterator<Item = Result<Array>>,
+    ) -> Result<Slots> {
         if inputs.len() != self.inputs {
             let (wanted, found) = (self.inputs, inputs.len());
             return Err(Error::invalid(
@@ -186,7 +208,7 @@ impl Program {
                 format!("it takes {wanted} arrays, and {found} were given"),
             ));
         }
-        let mut slots: Vec<Option<Array>> = Vec::with_capacity(self.inputs + self.steps.len());
+        let mut slots: Slots = Vec::with_capacity(self.inputs + self.steps.len());
         for (index, input) in inputs.enumerate() {
             let input = input?;
             self.check(index, &input)?;
@@ -195,27 +217,78 @@ impl Program {
         for &slot in &self.unused {
             slots[slot as usize] = None;
         }
+        Ok(slots)
+    }
+
+    /// Whether it runs from its first instruction to its last.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Runs a plain program.
+    pub(crate) fn run_plain(&self, mut slots: Slots, run: &Run) -> Result<Vec<Array>> {
         for step in &self.steps {
-            if cancelled() {
-                return Err(Error::Cancelled);
-            }
-            let mut made = Made::new();
-            {
-                let operands = step.instruction.operands.iter();
-                let operands: SmallVec<[&Array; 4]> = operands
-                    .filter_map(|s| slots[*s as usize].as_ref())
-                    .collect();
-                step.instruction.op.eval(&operands, &run, &mut made)?;
-            }
-            slots.extend(made.into_iter().map(Some));
-            for &slot in &step.dead {
-                slots[slot as usize] = None;
-            }
+            step.perform(&mut slots, run)?;
         }
+        Ok(self.collect(&slots))
+    }
+
+    /// The outputs.
+    pub(crate) fn collect(&self, slots: &Slots) -> Vec<Array> {
         let outputs = self.outputs.iter();
-        Ok(outputs
+        outputs
             .filter_map(|slot| slots[*slot as usize].clone())
-            .collect())
+            .collect()
+    }
+}
+
+/// The values of a run so far.
+pub(crate) type Slots = Vec<Option<Array>>;
+
+impl Step {
+    /// Adds a plain instruction to MLX's graph.
+    pub(crate) fn perform(&self, slots: &mut Slots, run: &Run) -> Result<()> {
+        if (run.cancelled)() {
+            return Err(Error::Cancelled);
+        }
+        let mut made = Made::new();
+        {
+            let operands = self.instruction.operands.iter();
+            let operands: SmallVec<[&Array; 4]> = operands
+                .filter_map(|s| slots[*s as usize].as_ref())
+                .collect();
+            self.instruction.op.eval(&operands, run, &mut made)?;
+        }
+        self.put(made.into_iter(), slots);
+        Ok(())
+    }
+
+    /// The operands; those that nothing uses later are taken, so that their buffers can be reused.
+    pub(crate) fn take(&self, slots: &mut Slots) -> Vec<Array> {
+        let mut operands: Vec<Array> = Vec::with_capacity(self.instruction.operands.len());
+        for (index, slot) in self.instruction.operands.iter().enumerate() {
+            let again = self.instruction.operands[index + 1..].contains(slot);
+            let place = &mut slots[*slot as usize];
+            let array = if self.dead.contains(slot) && !again {
+                place.take()
+            } else {
+                place.clone()
+            };
+            operands.extend(array);
+        }
+        operands
+    }
+
+    /// The results into their slots; what nothing uses any more is dropped.
+    pub(crate) fn put(&self, made: impl Iterator<Item = Array>, slots: &mut Slots) {
+        slots.extend(made.map(Some));
+        for &slot in &self.dead {
+            slots[slot as usize] = None;
+        }
     }
 }
 

@@ -79,6 +79,11 @@ impl<T> Queue<T> {
         let _ = self.receiver.set(thread::current());
     }
 
+    /// The next item, if there is one.
+    pub(crate) fn try_next(&self) -> Option<T> {
+        self.items.pop()
+    }
+
     /// The next item, waited for. `naps` counts the naps since the last one.
     pub(crate) fn next(&self, naps: &mut u32) -> Next<T> {
         for _ in 0..LOOKS {

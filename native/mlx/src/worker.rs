@@ -9,7 +9,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use crate::array::Array;
 use crate::context::Context;
+use crate::control::{Attendant, Done, Task};
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
 use crate::program::Program;
@@ -46,8 +47,20 @@ struct Run {
     outputs: Promises,
 }
 
+/// A run that its caller attends.
+struct Attend {
+    number: u64,
+    program: Arc<Program>,
+    inputs: Inputs,
+    attendant: Box<dyn Attendant + Send>,
+    done: Done,
+}
+
 enum Message {
     Run(Run),
+    Attend(Attend),
+    Answer(u64, Result<Inputs>),
+    Abandon(u64),
     Job { weight: usize, job: Job },
     Release(Arc<Promise>),
     Drop(Array),
@@ -59,14 +72,22 @@ impl Message {
     fn weight(&self) -> usize {
         match self {
             Self::Run(run) => run.program.len().max(1),
+            Self::Attend(attend) => attend.program.len().max(1),
             Self::Job { weight, .. } => *weight,
-            Self::Release(_) | Self::Drop(_) | Self::Wake => 0,
+            Self::Answer(..) | Self::Abandon(_) | Self::Release(_) | Self::Drop(_) | Self::Wake => 0,
         }
     }
 
     /// Whether somebody waits for it.
     fn is_urgent(&self) -> bool {
-        matches!(self, Self::Job { weight: 0, .. } | Self::Wake)
+        matches!(
+            self,
+            Self::Job { weight: 0, .. }
+                | Self::Attend(_)
+                | Self::Answer(..)
+                | Self::Abandon(_)
+                | Self::Wake
+        )
     }
 }
 
@@ -93,6 +114,19 @@ impl Run {
                 promise.fill(Err(error.clone()));
             }
         }
+    }
+}
+
+impl Attend {
+    fn begin(self, context: Option<&mut Context>) {
+        let Some(context) = context else {
+            return (self.done)(Err(Error::Stopped));
+        };
+        let inputs = self.inputs.iter().map(Input::get).collect();
+        let streams = context.streams.clone();
+        let task = Task::new(self.program, inputs, streams, self.attendant, self.done);
+        context.tasks.insert(self.number, task);
+        context.go_on(self.number);
     }
 }
 
@@ -264,6 +298,37 @@ impl Worker {
         Ok(results)
     }
 
+    /// Runs `program` for a caller that attends it, who is told of hooks and calls, and in the end of
+    /// the results. Answers the run's number.
+    pub fn attend(
+        &self,
+        program: Arc<Program>,
+        inputs: Inputs,
+        attendant: impl FnOnce(u64) -> Box<dyn Attendant + Send>,
+        done: impl FnOnce(Result<Promises>) + Send + 'static,
+    ) -> u64 {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        self.send(Message::Attend(Attend {
+            number,
+            program,
+            inputs,
+            attendant: attendant(number),
+            done: Box::new(done),
+        }));
+        number
+    }
+
+    /// Answers the call that the run of this number waits for.
+    pub fn answer(&self, number: u64, answer: Result<Inputs>) {
+        self.send(Message::Answer(number, answer));
+    }
+
+    /// Gives up the run of this number, wherever it is.
+    pub fn abandon(&self, number: u64) {
+        self.send(Message::Abandon(number));
+    }
+
     /// Makes an array on the worker and hands it out at once. `bytes` is what the job holds.
     pub fn make(
         &self,
@@ -330,15 +395,29 @@ impl Worker {
 fn work(state: &State, context: &mut Option<Context>) {
     let mut naps = 0;
     while !halt::is_halting() {
-        let message = match state.queue.next(&mut naps) {
-            Next::Item(message) => message,
-            Next::Idle => {
-                if let Some(context) = context {
-                    context.idle();
+        let yielded = context.as_ref().map(Context::yielded).unwrap_or_default();
+        let message = if yielded.is_empty() {
+            match state.queue.next(&mut naps) {
+                Next::Item(message) => message,
+                Next::Idle => {
+                    if let Some(context) = context {
+                        context.idle();
+                    }
+                    continue;
                 }
-                continue;
+                Next::Closed => return,
             }
-            Next::Closed => return,
+        } else {
+            // One message, and then whoever gave way for it.
+            if let Some(context) = context {
+                for number in yielded {
+                    context.go_on(number);
+                }
+            }
+            match state.queue.try_next() {
+                Some(message) => message,
+                None => continue,
+            }
         };
         if state.stopped.load(Ordering::Acquire) {
             // Frees what the stream holds; what handles still name goes with them.
@@ -347,6 +426,21 @@ fn work(state: &State, context: &mut Option<Context>) {
         let weight = message.weight();
         match message {
             Message::Run(run) => run.run(context.as_mut()),
+            Message::Attend(attend) => attend.begin(context.as_mut()),
+            Message::Answer(number, answer) => {
+                if let Some(context) = context {
+                    let answer = answer.and_then(|inputs| inputs.iter().map(Input::get).collect());
+                    if let Some(task) = context.tasks.get(&number) {
+                        task.answer(answer);
+                    }
+                    context.go_on(number);
+                }
+            }
+            Message::Abandon(number) => {
+                if let Some(task) = context.as_mut().and_then(|c| c.tasks.remove(&number)) {
+                    task.finish(Err(Error::Cancelled));
+                }
+            }
             // What panics here is a reply; the job it answers has been caught before.
             Message::Job { job, .. } => {
                 let _ = catch_unwind(AssertUnwindSafe(|| job(context.as_mut())));
@@ -364,7 +458,7 @@ fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
 }
 
-fn panicked(payload: &(dyn Any + Send)) -> Error {
+pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Error {
     let message = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use mlx_ffi as ffi;
 
 use crate::array::{Array, Vector};
+use crate::control;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, TILE};
@@ -86,9 +87,8 @@ fn steps(x: &Array, acc: &Array, body: &Program, run: &Run) -> Result<Array> {
         (starts[0], stops[0]) = (index, index + 1);
         let element = c!(mlx_slice(x, [starts], [stops], [strides]), s)?;
         let element = c!(mlx_squeeze_axes(element, [[0]]), s)?;
-        let inputs = [Ok(element), Ok(result)].into_iter();
-        result = body
-            .run(inputs, run.streams, run.cancelled)?
+        let slots = body.slots([Ok(element), Ok(result)].into_iter())?;
+        result = control::now(body, slots, run)?
             .pop()
             .ok_or_else(|| Error::invalid("", "the program returned nothing"))?;
         if index % STEPS == STEPS - 1 {

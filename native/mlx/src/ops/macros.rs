@@ -54,8 +54,7 @@ macro_rules! ops {
                 match self { $(Self::$name { .. } => stringify!($name),)* }
             }
 
-            /// How many arrays it makes.
-            pub fn outputs(&self) -> usize {
+            fn fixed_outputs(&self) -> usize {
                 match self { $(Self::$name { .. } => ops!(@outputs $($outputs)?),)* }
             }
 
