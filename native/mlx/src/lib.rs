@@ -6,7 +6,7 @@
 //! but for the decoders that the feature `nif` adds.
 //!
 //! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `halt`, `memory`, `ops`,
-//! `stream` and `version`.
+//! `pointer`, `stream` and `version`.
 
 #![deny(unsafe_code)]
 
@@ -22,6 +22,8 @@ mod halt;
 pub mod memory;
 #[allow(unsafe_code)]
 pub mod ops;
+#[allow(unsafe_code)]
+pub mod pointer;
 pub mod program;
 pub mod promise;
 mod queue;

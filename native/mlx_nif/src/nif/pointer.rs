@@ -1,0 +1,100 @@
+//! Memory that is named to others, and memory that others name.
+
+use mlx::{Array, Dtype, Promise, Result, pointer};
+use rustler::{Encoder, Env, ResourceArc, Term};
+
+use super::array::{ask, decode_shape, handles, read};
+use crate::terms::{ArrayRef, Failure, WorkerRef};
+
+/// Answers `{address, bytes}`. The array stays there until it is freed.
+#[rustler::nif]
+fn address_async<'a>(env: Env<'a>, reference: Term<'a>, array: ResourceArc<ArrayRef>) -> Term<'a> {
+    read(
+        env,
+        reference,
+        &[array],
+        |context, inputs| pointer::address(&inputs[0], &context.streams.main),
+        |env, place| place.encode(env),
+    )
+}
+
+/// Answers `{name, bytes}` of a segment of shared memory, a copy that goes when the array is freed.
+#[rustler::nif]
+fn share_async<'a>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    array: ResourceArc<ArrayRef>,
+    permissions: u32,
+) -> Term<'a> {
+    read(
+        env,
+        reference,
+        &[array],
+        move |context, inputs| pointer::share(&inputs[0], permissions, &context.streams.main),
+        |env, named| named.encode(env),
+    )
+}
+
+/// Answers with an array that has a copy of the memory at an address.
+#[rustler::nif]
+fn from_address_async<'a>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    worker: ResourceArc<WorkerRef>,
+    dtype: Dtype,
+    shape: Term<'a>,
+    address: u64,
+) -> Term<'a> {
+    copied(env, reference, worker, dtype, shape, move |bytes| {
+        pointer::read(address, bytes)
+    })
+}
+
+/// Answers with an array that has a copy of shared memory.
+#[rustler::nif]
+fn from_shared_async<'a>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    worker: ResourceArc<WorkerRef>,
+    dtype: Dtype,
+    shape: Term<'a>,
+    name: String,
+) -> Term<'a> {
+    copied(env, reference, worker, dtype, shape, move |bytes| {
+        pointer::read_shared(&name, bytes)
+    })
+}
+
+/// Posts the making of an array from as many bytes as it takes. The caller waits for it, for only
+/// until then need the memory be there.
+fn copied<'a>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    worker: ResourceArc<WorkerRef>,
+    dtype: Dtype,
+    shape: Term<'a>,
+    bytes: impl FnOnce(usize) -> Result<Vec<u8>> + Send + 'static,
+) -> Term<'a> {
+    let op = "from_pointer";
+    let sized = decode_shape(op, shape)
+        .and_then(|shape| Array::check_size(op, &shape, dtype).map(|size| (shape, size)));
+    let (shape, size) = match sized {
+        Ok(sized) => sized,
+        Err(error) => return Failure(error).encode(env),
+    };
+    let at = worker.0.clone();
+    ask(
+        env,
+        reference,
+        &at,
+        move |context| {
+            let array = Array::from_bytes(&bytes(size)?, &shape, dtype)?;
+            context.grow(array.nbytes());
+            Ok(array)
+        },
+        move |env, array| {
+            let array = [Promise::ready(array)];
+            handles(env, array, &worker.0, worker.0.take_pressure())
+        },
+    )
+}
