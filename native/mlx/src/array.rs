@@ -82,6 +82,34 @@ impl Array {
         Ok(Self(raw))
     }
 
+    /// An array whose bytes `fill` writes, which are zeros before. Where that fails, there is none.
+    pub(crate) fn filled(
+        op: &'static str,
+        shape: &Shape,
+        dtype: Dtype,
+        streams: &Streams,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Self> {
+        let bytes = Self::check_size(op, shape, dtype)?;
+        let dims = shape.dims();
+        // On the CPU, whatever the device: that is where it is written.
+        let stream = streams.pick(true);
+        let array = Self::build(op, |res| {
+            // SAFETY: the shape is live for the call.
+            unsafe { ffi::mlx_zeros(res, dims.as_ptr(), dims.len(), dtype.raw(), stream.raw()) }
+        })?;
+        array.eval()?;
+        if bytes == 0 {
+            return Ok(array);
+        }
+        if !array.is_row_contiguous() || array.nbytes() != bytes {
+            return Err(Error::invalid(op, "a new array is not laid out in rows"));
+        }
+        // SAFETY: the buffer has as many bytes, all of them zero, and nobody else has the array.
+        fill(unsafe { std::slice::from_raw_parts_mut(array.data()?.cast_mut(), bytes) })?;
+        Ok(array)
+    }
+
     pub(crate) fn raw(&self) -> ffi::mlx_array {
         self.0
     }

@@ -7,14 +7,18 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::raw::{c_int, c_uint};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::array::Array;
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::stream::Stream;
+use crate::shape::Shape;
+use crate::stream::{Stream, Streams};
 use crate::worker::Input;
+
+const OP: &str = "from_pointer";
 
 /// The most that is asked of the kernel at once.
 const CHUNK: usize = 256 << 20;
@@ -42,20 +46,21 @@ pub fn share(input: &Input, permissions: u32, stream: &Stream) -> Result<(String
     Ok(named)
 }
 
-/// A copy of the `len` bytes at `address`.
-pub fn read(address: u64, len: usize) -> Result<Vec<u8>> {
-    let mut bytes = buffer(len)?;
-    fill(&mut bytes, address, len, peek).map_err(|error| {
-        refused(format!(
-            "the {len} bytes at address {address:#x} cannot be read: {error}. The memory must \
-             belong to this process, and must not have been freed"
-        ))
-    })?;
-    Ok(bytes)
+/// An array with a copy of the memory at `address`. For the worker.
+pub fn from_address(address: u64, shape: &Shape, dtype: Dtype, streams: &Streams) -> Result<Array> {
+    Array::filled(OP, shape, dtype, streams, |bytes| {
+        read(bytes, address, peek).map_err(|error| {
+            let len = bytes.len();
+            refused(format!(
+                "the {len} bytes at address {address:#x} cannot be read: {error}. The memory must \
+                 belong to this process, and must not have been freed"
+            ))
+        })
+    })
 }
 
-/// A copy of the first `len` bytes of the segment that is called `name`.
-pub fn read_shared(name: &str, len: usize) -> Result<Vec<u8>> {
+/// An array with a copy of the segment that is called `name`, or of its beginning. For the worker.
+pub fn from_shared(name: &str, shape: &Shape, dtype: Dtype, streams: &Streams) -> Result<Array> {
     let path = checked(name)?;
     let file = open(&path, libc::O_RDONLY | NONBLOCK, 0).map_err(|error| {
         let why = match error.kind() {
@@ -71,72 +76,53 @@ pub fn read_shared(name: &str, len: usize) -> Result<Vec<u8>> {
             "the shared memory {name:?} cannot be opened: {error}{why}"
         ))
     })?;
-    let found = file
-        .metadata()
-        .map_err(|error| refused(format!("the shared memory {name:?} has no size: {error}")))?;
+    let unreadable = |error| {
+        refused(format!(
+            "the shared memory {name:?} cannot be read: {error}"
+        ))
+    };
+    let found = file.metadata().map_err(unreadable)?;
     // macOS gives a segment no type.
     if cfg!(target_os = "linux") && !found.is_file() {
         return Err(refused(format!("{name:?} is not shared memory")));
     }
-    if found.len() < len as u64 {
-        return Err(too_small(name, found.len(), len));
+    let (has, takes) = (found.len(), shape.size() * dtype.size());
+    if has < takes as u64 {
+        return Err(refused(format!(
+            "the shared memory {name:?} has {has} bytes, and {takes} are asked for"
+        )));
     }
-    let mut bytes = buffer(len)?;
-    read_open(&file, &mut bytes, len).map_err(|error| {
-        refused(format!(
-            "the shared memory {name:?} cannot be read: {error}"
-        ))
-    })?;
-    if bytes.len() < len {
-        return Err(too_small(name, bytes.len() as u64, len));
-    }
-    Ok(bytes)
+    Array::filled(OP, shape, dtype, streams, |bytes| {
+        read_open(&file, bytes).map_err(unreadable)
+    })
 }
 
 fn refused(message: String) -> Error {
-    Error::invalid("from_pointer", message)
+    Error::invalid(OP, message)
 }
 
-fn too_small(name: &str, found: u64, wanted: usize) -> Error {
-    refused(format!(
-        "the shared memory {name:?} has {found} bytes, and {wanted} are asked for"
-    ))
-}
+type Peek = fn(usize, &mut [u8]) -> Option<usize>;
 
-/// Room for a copy. Where there is none, that is an error and not the end of the process.
-fn buffer(len: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(len)
-        .map_err(|_| refused(format!("there is no memory for a copy of {len} bytes")))?;
-    Ok(bytes)
-}
-
-type Peek = fn(usize, &mut [MaybeUninit<u8>]) -> Option<usize>;
-
-/// Appends the `len` bytes at `address` to an empty buffer that has room for them: by `peek` as far
-/// as that goes, and then through a pipe.
-fn fill(bytes: &mut Vec<u8>, address: u64, len: usize, peek: Peek) -> io::Result<()> {
+/// Copies what is at `address`: by `peek` as far as that goes, and then through a pipe.
+fn read(bytes: &mut [u8], address: u64, peek: Peek) -> io::Result<()> {
     let fault = || io::Error::from_raw_os_error(libc::EFAULT);
     let address = usize::try_from(address).map_err(|_| fault())?;
-    address.checked_add(len).ok_or_else(fault)?;
-    let mut pipe: Option<Pipe> = None;
-    while bytes.len() < len {
-        let from = address + bytes.len();
-        let most = (len - bytes.len()).min(CHUNK);
-        let into = &mut bytes.spare_capacity_mut()[..most];
+    address.checked_add(bytes.len()).ok_or_else(fault)?;
+    let (mut done, mut pipe) = (0, None::<Pipe>);
+    while done < bytes.len() {
+        let from = address + done;
+        let most = (bytes.len() - done).min(CHUNK);
+        let into = &mut bytes[done..done + most];
         let peeked = if pipe.is_none() {
             peek(from, into)
         } else {
             None
         };
-        let done = match (peeked, &mut pipe) {
+        done += match (peeked, &mut pipe) {
             (Some(done), _) => done,
             (None, Some(pipe)) => pipe.carry(from, into)?,
             (None, none) => none.insert(Pipe::new()?).carry(from, into)?,
         };
-        // SAFETY: as many bytes of the spare capacity have been written.
-        unsafe { bytes.set_len(bytes.len() + done) };
     }
     Ok(())
 }
@@ -145,7 +131,7 @@ fn fill(bytes: &mut Vec<u8>, address: u64, len: usize, peek: Peek) -> io::Result
 /// does not let a process do that, or not with this memory, which need not mean that it is wrong:
 /// a sandbox may forbid the call, and the driver of a GPU its pages.
 #[cfg(target_os = "linux")]
-fn peek(address: usize, into: &mut [MaybeUninit<u8>]) -> Option<usize> {
+fn peek(address: usize, into: &mut [u8]) -> Option<usize> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),
@@ -160,7 +146,7 @@ fn peek(address: usize, into: &mut [MaybeUninit<u8>]) -> Option<usize> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn peek(_address: usize, _into: &mut [MaybeUninit<u8>]) -> Option<usize> {
+fn peek(_address: usize, _into: &mut [u8]) -> Option<usize> {
     None
 }
 
@@ -183,7 +169,7 @@ impl Pipe {
     }
 
     /// Copies a first part of what is at `address`.
-    fn carry(&mut self, address: usize, into: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+    fn carry(&mut self, address: usize, into: &mut [u8]) -> io::Result<usize> {
         let most = into.len().min(PIPE);
         let written = retry(|| {
             // SAFETY: where the address cannot be read, the kernel says so.
@@ -331,8 +317,8 @@ mod as_file {
     /// The name may be that of a pipe, whose opening would wait for a writer.
     pub(super) const NONBLOCK: c_int = libc::O_NONBLOCK;
 
-    pub(super) fn read_open(file: &File, bytes: &mut Vec<u8>, len: usize) -> io::Result<()> {
-        file.take(len as u64).read_to_end(bytes).map(|_| ())
+    pub(super) fn read_open(mut file: &File, bytes: &mut [u8]) -> io::Result<()> {
+        file.read_exact(bytes)
     }
 
     pub(super) fn write_open(mut file: &File, bytes: &[u8], permissions: u32) -> io::Result<()> {
@@ -389,13 +375,13 @@ mod as_mapping {
         }
     }
 
-    pub(super) fn read_open(file: &File, bytes: &mut Vec<u8>, len: usize) -> io::Result<()> {
-        if len > 0 {
-            let mapping = Mapping::new(file, len, libc::PROT_READ)?;
-            // SAFETY: `len` bytes are mapped, and the segment has as many.
-            bytes.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(mapping.data.cast::<u8>(), len)
-            });
+    pub(super) fn read_open(file: &File, bytes: &mut [u8]) -> io::Result<()> {
+        if !bytes.is_empty() {
+            let mapping = Mapping::new(file, bytes.len(), libc::PROT_READ)?;
+            // SAFETY: as many bytes are mapped as are copied, and the segment has as many.
+            unsafe {
+                std::ptr::copy_nonoverlapping(mapping.data.cast(), bytes.as_mut_ptr(), bytes.len())
+            };
         }
         Ok(())
     }
@@ -428,12 +414,11 @@ mod tests {
             peek(from, &mut into[..most]).filter(|_| into.len() > 150_000)
         };
         for peek in [none, some] {
-            let mut bytes = buffer(source.len()).unwrap_or_default();
-            assert!(fill(&mut bytes, address, source.len(), peek).is_ok());
+            let mut bytes = vec![0; source.len()];
+            assert!(read(&mut bytes, address, peek).is_ok());
             assert_eq!(bytes, source);
             for wrong in [0, 4096, u64::MAX - 10, u64::MAX] {
-                let mut bytes = buffer(100).unwrap_or_default();
-                let error = fill(&mut bytes, wrong, 100, peek).err();
+                let error = read(&mut [0; 100], wrong, peek).err();
                 assert_eq!(error.and_then(|e| e.raw_os_error()), Some(libc::EFAULT));
             }
         }

@@ -1,6 +1,6 @@
 //! Memory that is named to others, and memory that others name.
 
-use mlx::{Array, Dtype, Promise, Result, pointer};
+use mlx::{Array, Dtype, Promise, Result, Shape, Streams, pointer};
 use rustler::{Encoder, Env, ResourceArc, Term};
 
 use super::array::{ask, decode_shape, handles, read};
@@ -45,8 +45,8 @@ fn from_address_async<'a>(
     shape: Term<'a>,
     address: u64,
 ) -> Term<'a> {
-    copied(env, reference, worker, dtype, shape, move |bytes| {
-        pointer::read(address, bytes)
+    copied(env, reference, worker, shape, move |shape, streams| {
+        pointer::from_address(address, shape, dtype, streams)
     })
 }
 
@@ -60,26 +60,22 @@ fn from_shared_async<'a>(
     shape: Term<'a>,
     name: String,
 ) -> Term<'a> {
-    copied(env, reference, worker, dtype, shape, move |bytes| {
-        pointer::read_shared(&name, bytes)
+    copied(env, reference, worker, shape, move |shape, streams| {
+        pointer::from_shared(&name, shape, dtype, streams)
     })
 }
 
-/// Posts the making of an array from as many bytes as it takes. The caller waits for it, for only
-/// until then need the memory be there.
+/// Posts the making of an array that is a copy. The caller waits for it, for only until then need
+/// the memory be there.
 fn copied<'a>(
     env: Env<'a>,
     reference: Term<'a>,
     worker: ResourceArc<WorkerRef>,
-    dtype: Dtype,
     shape: Term<'a>,
-    bytes: impl FnOnce(usize) -> Result<Vec<u8>> + Send + 'static,
+    copy: impl FnOnce(&Shape, &Streams) -> Result<Array> + Send + 'static,
 ) -> Term<'a> {
-    let op = "from_pointer";
-    let sized = decode_shape(op, shape)
-        .and_then(|shape| Array::check_size(op, &shape, dtype).map(|size| (shape, size)));
-    let (shape, size) = match sized {
-        Ok(sized) => sized,
+    let shape = match decode_shape("from_pointer", shape) {
+        Ok(shape) => shape,
         Err(error) => return Failure(error).encode(env),
     };
     let at = worker.0.clone();
@@ -88,7 +84,7 @@ fn copied<'a>(
         reference,
         &at,
         move |context| {
-            let array = Array::from_bytes(&bytes(size)?, &shape, dtype)?;
+            let array = copy(&shape, &context.streams)?;
             context.grow(array.nbytes());
             Ok(array)
         },
