@@ -105,11 +105,11 @@ type Peek = fn(usize, &mut [u8]) -> Option<usize>;
 
 /// Copies what is at `address`: by `peek` as far as that goes, and then through a pipe.
 fn read(bytes: &mut [u8], address: u64, peek: Peek) -> io::Result<()> {
-    let fault = || io::Error::from_raw_os_error(libc::EFAULT);
-    let address = usize::try_from(address).map_err(|_| fault())?;
-    address.checked_add(bytes.len()).ok_or_else(fault)?;
+    let fault = |_| io::Error::from_raw_os_error(libc::EFAULT);
+    let address = usize::try_from(address).map_err(fault)?;
     let (mut done, mut pipe) = (0, None::<Pipe>);
     while done < bytes.len() {
+        // There is memory up to here, so this is an address too.
         let from = address + done;
         let most = (bytes.len() - done).min(CHUNK);
         let into = &mut bytes[done..done + most];
@@ -232,9 +232,15 @@ impl Segment {
     pub fn create(bytes: &[u8], permissions: u32) -> Result<Self> {
         let failed = |error: io::Error| {
             let len = bytes.len();
+            let why = match error.kind() {
+                io::ErrorKind::StorageFull => {
+                    ". Deallocate tensors that are shared, or give the system more, /dev/shm on Linux"
+                }
+                _ => "",
+            };
             Error::invalid(
                 "to_pointer",
-                format!("no shared memory of {len} bytes can be had: {error}"),
+                format!("no shared memory of {len} bytes can be had: {error}{why}"),
             )
         };
         // Noted first: an exit in between still removes it.

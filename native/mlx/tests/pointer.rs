@@ -59,11 +59,11 @@ fn an_address_is_that_of_the_rows_and_stays() {
     for _ in 0..50 {
         value::<u8>(&w, Op::Add, &[&y, &y]).unwrap();
     }
-    assert_eq!(address(&w, &y).unwrap(), (at, len));
     // SAFETY: the array is held, and 6 bytes large.
     let there = unsafe { std::slice::from_raw_parts(at as *const u8, len) };
     assert_eq!(there, [1, 4, 2, 5, 3, 6]);
     assert_eq!(from_address(&w, at as u64, 6).unwrap(), [1, 4, 2, 5, 3, 6]);
+    assert_eq!(address(&w, &y).unwrap(), (at, len));
 }
 
 #[test]
