@@ -82,12 +82,13 @@ fn to_binary_async<'a>(
             Ok((array.bytes(limit, &context.streams.main)?, worker))
         },
         |env, (bytes, worker)| {
-            let resource = BytesRef::new(bytes, worker);
-            if resource.bytes().len() <= HEAP_BINARY {
-                let mut copy = rustler::NewBinary::new(env, resource.bytes().len());
-                copy.copy_from_slice(resource.bytes());
+            if bytes.len() <= HEAP_BINARY {
+                // This is the worker's thread, so the array goes here and now.
+                let mut copy = rustler::NewBinary::new(env, bytes.len());
+                copy.copy_from_slice(&bytes);
                 return copy.into();
             }
+            let resource = BytesRef::new(bytes, worker);
             resource.make_binary(env, BytesRef::bytes).to_term(env)
         },
     )
