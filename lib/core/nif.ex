@@ -9,6 +9,7 @@ defmodule Mlx.NIF do
   @type array :: reference
   @type worker :: reference
   @type program :: reference
+  @type run :: reference
   @type failure ::
           {:error,
            {kind :: atom, op :: String.t() | nil, message :: String.t(),
@@ -56,6 +57,25 @@ defmodule Mlx.NIF do
   @spec device(array) :: Mlx.Device.t()
   def device(_array), do: not_loaded()
 
+  @spec copy_async(reference, array, worker) :: :ok | failure
+  def copy_async(_ref, _array, _worker), do: not_loaded()
+
+  # Pointers
+
+  @spec address_async(reference, array) :: :ok | failure
+  def address_async(_ref, _array), do: not_loaded()
+
+  @spec share_async(reference, array, non_neg_integer) :: :ok | failure
+  def share_async(_ref, _array, _permissions), do: not_loaded()
+
+  @spec from_address_async(reference, worker, Mlx.Array.type(), tuple, non_neg_integer) ::
+          :ok | failure
+  def from_address_async(_ref, _worker, _type, _shape, _address), do: not_loaded()
+
+  @spec from_shared_async(reference, worker, Mlx.Array.type(), tuple, String.t()) ::
+          :ok | failure
+  def from_shared_async(_ref, _worker, _type, _shape, _name), do: not_loaded()
+
   # Programs
 
   @spec run(worker | nil, instructions, [non_neg_integer], [array]) :: posted
@@ -67,6 +87,16 @@ defmodule Mlx.NIF do
 
   @spec program_run(worker | nil, program, [array]) :: posted
   def program_run(_worker, _program, _inputs), do: not_loaded()
+
+  @spec program_attend_async(reference, worker | nil, program, [array]) ::
+          {:ok, run} | :scattered | failure
+  def program_attend_async(_ref, _worker, _program, _inputs), do: not_loaded()
+
+  @spec run_answer(run, [array]) :: :ok | :scattered | failure
+  def run_answer(_run, _arrays), do: not_loaded()
+
+  @spec run_abandon(run) :: :ok
+  def run_abandon(_run), do: not_loaded()
 
   @spec op_table() ::
           {[{name :: String.t(), attributes :: [String.t()], outputs :: pos_integer}],

@@ -32,21 +32,22 @@ defmodule Mlx.Compiler do
 
   ## What is compiled
 
-  All operations that `Mlx.Backend` computes natively, `Nx.block/4`, constants, containers, named
-  and vectorized tensors, gradients, and
+  Everything that a `defn` can say: all operations, `Nx.block/4`, constants, containers, named and
+  vectorized tensors, gradients, and
 
-    * `while` whose trip count the function fixes, such as `while {i = 0, x}, i < 4` or a range:
-      the loop is written out, up to 256 iterations (nested ones counted together);
-    * `cond` and `if`: all branches are computed and the result is selected;
-    * hooks and `Nx.Defn.Kernel.print_value/2`: the caller runs them, in program order, as soon as
-      the program is posted. Reading the tensor they are given waits for it, and so does a hook
-      inside a branch, to know whether that is taken.
+    * `while`: a loop whose trip count the function fixes, such as `while {i = 0, x}, i < 4` or a
+      range, never waits for its condition. Up to 256 iterations of a small body are written out. Any
+      other loop waits for one number per iteration.
+    * `cond` and `if`: only the branch that is taken runs, which waits for the predicate. Where all
+      branches are a few operations on small tensors, they are computed and the result is selected.
+    * hooks, `Nx.Defn.Kernel.print_value/2` and `Nx.runtime_call/4`: the caller runs their functions,
+      in program order. With a `runtime_call`, or a hook inside a loop or branch, the call returns
+      when the program has ended; the worker serves other processes while a function runs, which may
+      itself compute on it. With other hooks the call returns as soon as the program is posted and
+      its hooks were called, and reading the tensors they are given waits.
 
   A function with `c128` in it cannot be a program. `config :mlx, fallback: :warn` and `:silent`
   have `Nx.Defn.Evaluator` evaluate it on `Mlx.Backend`, and `:raise` raises, see `Mlx.Backend`.
-
-  `Nx.runtime_call/4` and other loops raise `Mlx.Error`
-  with the kind `:unsupported`. `Nx.Defn.Evaluator` runs them on `Mlx.Backend`.
 
   ## Cache
 
@@ -235,7 +236,8 @@ defmodule Mlx.Compiler do
             used: used(trace.parameters, 0),
             captured: Enum.map(trace.captured, &upload(&1, device)),
             output: Output.plan(expr),
-            hooks: Enum.map(trace.hooks, &hook/1)
+            effects: trace.effects |> Enum.map(&effect/1) |> List.to_tuple(),
+            attended?: trace.attended?
           }
 
           sizes = %{
@@ -249,10 +251,13 @@ defmodule Mlx.Compiler do
     end)
   end
 
-  # Hooks see vectorized axes as the leading axes that they are, as in the evaluator.
-  defp hook({callback, expr, branch?}) do
-    {callback, expr |> Composite.traverse(&Nx.devectorize/1) |> Output.plan(), branch?}
-  end
+  # Callbacks see vectorized axes as the leading axes that they are, as in the evaluator.
+  defp effect({:hook, callback, expr}), do: {:hook, callback, devectorized(expr)}
+
+  defp effect({:call, fun, expr, template, opts}),
+    do: {:call, fun, devectorized(expr), template, opts}
+
+  defp devectorized(expr), do: expr |> Composite.traverse(&Nx.devectorize/1) |> Output.plan()
 
   # A run checks its inputs against these: a lazy container may hand over something else than it
   # announced, and not all instructions could stand that.
@@ -292,24 +297,52 @@ defmodule Mlx.Compiler do
     Evaluated.run(expr, args, device, hooks)
   end
 
+  defp run(%{attended?: true} = program, args, hooks) do
+    inputs = inputs(args, program.used, program)
+
+    refs =
+      Native.attend(program.native, inputs, program.worker, &attend(&1, &2, &3, program, hooks))
+
+    {result, []} = Output.fill(program.output, refs)
+    result
+  end
+
   defp run(%{output: output} = program, args, hooks) do
     inputs = inputs(args, program.used, program)
     refs = Native.run_program(program.native, inputs, program.worker)
     {result, refs} = Output.fill(output, refs)
-    if program.hooks != [], do: call_hooks(program.hooks, refs, hooks)
+    if program.effects != {}, do: call_hooks(program.effects, refs, hooks)
     result
   end
 
-  defp call_hooks(callbacks, refs, hooks) do
-    Enum.reduce(callbacks, refs, fn {callback, plan, branch?}, refs ->
+  defp call_hooks(effects, refs, hooks) do
+    effects
+    |> Tuple.to_list()
+    |> Enum.reduce(refs, fn {:hook, callback, plan}, refs ->
       {value, refs} = Output.fill(plan, refs)
-      {taken?, refs} = if branch?, do: taken(refs), else: {true, refs}
-      if taken?, do: callback(callback, hooks).(value)
+      callback(callback, hooks).(value)
       refs
     end)
   end
 
-  defp taken([ref | refs]), do: {Native.to_binary(ref, 1) != <<0>>, refs}
+  defp attend(:hook, id, refs, program, hooks) do
+    {:hook, callback, plan} = elem(program.effects, id)
+    {value, []} = Output.fill(plan, refs)
+    callback(callback, hooks).(value)
+  end
+
+  defp attend(:call, id, refs, program, _hooks) do
+    {:call, fun, plan, template, opts} = elem(program.effects, id)
+    {value, []} = Output.fill(plan, refs)
+    result = fun.(value, opts)
+
+    unless Nx.compatible?(template, result) do
+      raise "expected the runtime_call function to match the given output template " <>
+              "#{inspect(template)}, got: #{inspect(result)}"
+    end
+
+    for t <- Composite.flatten_list([result]), do: input(Nx.devectorize(t), program)
+  end
 
   defp callback({:fn, fun}, _hooks), do: fun
   defp callback({:named, name, default}, hooks), do: hooks[name] || default

@@ -20,6 +20,12 @@ defmodule Mlx.Program.Builder do
   @doc "How many results an operation has."
   @spec outputs(atom | tuple) :: pos_integer
   def outputs(op) when is_atom(op), do: Map.get(@outputs, op, 1)
+  def outputs({:hook, _id}), do: 0
+  def outputs({:call, _id, results}), do: length(results)
+
+  def outputs({op, _, {_inputs, _, outputs}}) when op in [:if, :repeat, :while],
+    do: length(outputs)
+
   def outputs(op), do: Map.get(@outputs, elem(op, 0), 1)
 
   @doc "A builder whose first slots are `inputs` inputs."
@@ -49,6 +55,25 @@ defmodule Mlx.Program.Builder do
         {next, {next + outputs(op), [instruction | instructions], seen}}
     end
   end
+
+  @doc "How many instructions there are."
+  @spec size(t) :: non_neg_integer
+  def size({_next, instructions, _seen}), do: length(instructions)
+
+  @doc "Adds instructions without results, each where there were so many others."
+  @spec insert(t, [{non_neg_integer, {term, [non_neg_integer]}}]) :: t
+  def insert({next, instructions, seen}, inserted) do
+    inserted = Enum.sort_by(inserted, &elem(&1, 0))
+    {next, instructions |> Enum.reverse() |> merge(inserted, 0) |> Enum.reverse(), seen}
+  end
+
+  defp merge(instructions, [{at, instruction} | inserted], at),
+    do: [instruction | merge(instructions, inserted, at)]
+
+  defp merge([instruction | instructions], inserted, at),
+    do: [instruction | merge(instructions, inserted, at + 1)]
+
+  defp merge([], [], _at), do: []
 
   @doc "The instructions in order."
   @spec instructions(t) :: NIF.instructions()

@@ -1,23 +1,35 @@
 defmodule Mlx.Compiler.Control do
   @moduledoc false
-  # Control flow without control flow: loops whose trip count the expression fixes are written
-  # out, and of branches all are computed and the result is selected. Both are sound for programs
-  # whose instructions cannot fail and have no effect; those that may fail get an operand that
-  # they cannot fail on wherever their branch is not taken.
+  # Control flow. Short loops whose trip count the expression fixes are written out, and of cheap
+  # branches all are computed and the result is selected: neither waits for a value. Other loops
+  # and branches become operations that hold programs.
 
-  alias Mlx.Compiler.{Counter, Trace, Unsupported}
+  alias Mlx.Compiler.{Counter, Trace}
   alias Mlx.Lower
-  alias Mlx.Program.Builder
-  alias Nx.Defn.Expr
+  alias Nx.Defn.{Expr, Tree}
   alias Nx.Tensor, as: T
 
-  # An unrolled loop pays for each iteration when it is compiled and runs without reading a
-  # predicate. Nx.Random's threefry takes 25.
+  # An unrolled loop pays for each iteration when it is compiled. Nx.Random's threefry takes 25.
   @max_iterations 256
   @max_nodes 32_768
 
-  # Instructions that fail on some values. Their first operand is a matrix.
-  @fallible [:inv, :solve_triangular, :svd]
+  # Branches that cost less than to wait for their predicate.
+  @cheap_nodes 32
+  @cheap_size 65_536
+  @cheap for family <- [Lower.Elementwise, Lower.Float, Lower.Integer, Lower.Convert],
+             {name, _status} <- family.__lowered__(),
+             into: %{
+               parameter: true,
+               constant: true,
+               tensor: true,
+               metadata: true,
+               elem: true,
+               reshape: true,
+               squeeze: true,
+               broadcast: true,
+               transpose: true
+             },
+             do: {name, true}
 
   @truth %T{type: {:u, 8}, shape: {}, names: []}
 
@@ -30,21 +42,10 @@ defmodule Mlx.Compiler.Control do
   def select(clauses, last, t, state) do
     {clauses, last, state} = decide(clauses, [], last, state)
 
-    if clauses == [] do
-      Trace.composite(last, t, state)
-    else
-      before = state
-      {branches, state} = Enum.map_reduce(clauses, state, &clause/2)
-      {default, state} = branch(last, state)
-      if before.path == [], do: refuse_fallible!(before, state)
-
-      {slots, state} =
-        branches
-        |> Enum.reverse()
-        |> Enum.reduce({default, %{state | path: before.path}}, &choose/2)
-
-      result = if match?({:tuple, _}, t.type), do: List.to_tuple(slots), else: hd(slots)
-      {result, state}
+    cond do
+      clauses == [] -> Trace.composite(last, t, state)
+      cheap?(clauses, last, state) -> select_all(clauses, last, t, state)
+      true -> branch(clauses, last, t, state)
     end
   end
 
@@ -59,21 +60,39 @@ defmodule Mlx.Compiler.Control do
 
   defp decide([], undecided, last, state), do: {Enum.reverse(undecided), last, state}
 
-  # `path` holds what has to be true, or false, for the walk to be where it is.
-  defp clause({predicate, body}, %{path: path} = state) do
-    {[slot], state} = branch(predicate, state)
-    predicate = Trace.leaf(predicate, slot)
-    {slots, state} = branch(body, %{state | path: [{predicate, true} | path]})
-    templates = Enum.map(Trace.flatten(body), &Trace.flat/1)
-    {{predicate, templates, slots}, %{state | path: [{predicate, false} | path]}}
+  defp cheap?(clauses, last, state) do
+    exprs = Enum.flat_map(clauses, fn {predicate, body} -> [predicate | Trace.flatten(body)] end)
+    seen = Enum.reduce_while(exprs ++ Trace.flatten(last), %{}, &cost(&1, &2, state.memo))
+    seen != :dear
+  catch
+    :dear -> false
   end
 
-  # What was computed with a guard holds in its branch only, so the walk forgets all that it
-  # learned there.
-  defp branch(expr, outer) do
-    {slots, state} = Trace.slots(Trace.flatten(expr), %{outer | guarded?: false})
-    memo = if state.guarded? and outer.path != [], do: outer.memo, else: state.memo
-    {slots, %{state | memo: memo, guarded?: state.guarded? or outer.guarded?}}
+  defp cost(t, seen, memo), do: {:cont, visit(t, seen, memo)}
+
+  defp visit(%T{data: %Expr{id: id}}, seen, memo)
+       when is_map_key(seen, id) or is_map_key(memo, id),
+       do: seen
+
+  defp visit(%T{data: %Expr{id: id, op: op}} = t, seen, memo) do
+    fits? = match?({:tuple, _}, t.type) or Nx.size(t.shape) <= @cheap_size
+    unless is_map_key(@cheap, op) and fits? and map_size(seen) < @cheap_nodes, do: throw(:dear)
+    {_t, seen} = Tree.apply_args(t, Map.put(seen, id, true), &{&1, visit(&1, &2, memo)})
+    seen
+  end
+
+  defp select_all(clauses, last, t, state) do
+    {branches, state} = Enum.map_reduce(clauses, state, &clause/2)
+    {default, state} = Trace.slots(Trace.flatten(last), state)
+    {slots, state} = branches |> Enum.reverse() |> Enum.reduce({default, state}, &choose/2)
+    {value(slots, t), state}
+  end
+
+  defp clause({predicate, body}, state) do
+    {slot, state} = Trace.value(predicate, state)
+    {slots, state} = Trace.slots(Trace.flatten(body), state)
+    templates = Enum.map(Trace.flatten(body), &Trace.flat/1)
+    {{Trace.leaf(predicate, slot), templates, slots}, state}
   end
 
   defp choose({predicate, templates, slots}, {otherwise, state}) do
@@ -85,96 +104,74 @@ defmodule Mlx.Compiler.Control do
     end)
   end
 
-  @doc "Whether an operation, or a block, may fail here though its branch is not taken."
-  def fallible?(_name, %{path: []}), do: false
-  def fallible?(:triangular_solve, _state), do: true
-  def fallible?(%name{}, _state), do: match?(["Nx", "Block", "LinAlg" | _], Module.split(name))
-  def fallible?(_name, _state), do: false
+  # The first clause, and all others as the program of its other branch.
+  defp branch([{predicate, body} | rest], last, t, state) do
+    {predicate, state} = truth(predicate, state)
+    {then, then_uses, state} = Trace.inside([], [body], state, &whole([body], &1))
 
-  @doc "Emits with the identity in place of the first operand where the branch is not taken."
-  def guarded([%T{} = matrix | args], state, emit) do
-    {taken, state} = taken(state)
-    {identity, state} = Trace.add(Lower.lower(:eye, matrix, []), state)
-    operands = [taken, matrix, Trace.leaf(matrix, identity)]
-    {safe, state} = Trace.add(Lower.lower(:select, matrix, operands), state)
-    {value, emitted} = emit.([Trace.leaf(matrix, safe) | args], state)
-    {value, %{emitted | guarded?: true, safe: fallible(state, emitted) ++ emitted.safe}}
+    {otherwise, otherwise_uses, state} =
+      if rest == [],
+        do: Trace.inside([], [last], state, &whole([last], &1)),
+        else: Trace.inside([], [], state, &others(rest, last, t, &1))
+
+    {[then, otherwise], uses} = unite([{then, then_uses}, {otherwise, otherwise_uses}], 0)
+    results({{:if, then, otherwise}, [predicate | leaves(uses)]}, t, state)
   end
 
-  @doc "One slot that says whether the branch of the walk is taken, in a list."
-  def taken_slots(state) do
-    {%{data: slot}, state} = taken(state)
-    {[slot], state}
-  end
+  defp whole(exprs, state), do: exprs |> Enum.flat_map(&Trace.flatten/1) |> Trace.slots(state)
 
-  @doc "Whether the branch at `path` is, or is inside of, the one at `outer`."
-  def within?(path, outer), do: List.starts_with?(Enum.reverse(path), Enum.reverse(outer))
-
-  defp taken(%{path: path} = state) do
-    [first | rest] = path
-    {first, state} = holds(first, state)
-
-    Enum.reduce(rest, {first, state}, fn condition, {all, state} ->
-      {holds, state} = holds(condition, state)
-      truth(:logical_and, [holds, all], state)
-    end)
-  end
-
-  defp holds({predicate, value}, state) do
-    {zero, state} = Trace.constant(0, predicate, state)
-    operands = [predicate, Trace.leaf(predicate, zero)]
-    truth(if(value, do: :not_equal, else: :equal), operands, state)
-  end
-
-  defp truth(op, operands, state) do
-    {slot, state} = Trace.add(Lower.lower(op, @truth, operands), state)
-    {Trace.leaf(@truth, slot), state}
-  end
-
-  # A lowering that uses one of these where nothing guards it must not pass.
-  defp refuse_fallible!(before, now) do
-    case fallible(before, now) -- now.safe do
-      [] -> :ok
-      [{op, _operands} | _] -> Unsupported.fallible!(name(op))
+  defp others(clauses, last, t, state) do
+    case branch(clauses, last, t, state) do
+      {slots, state} when is_tuple(slots) -> {Tuple.to_list(slots), state}
+      {slot, state} -> {[slot], state}
     end
   end
 
-  # The instructions that may fail among those that came since `before`.
-  defp fallible(before, now) do
-    now.builder
-    |> Builder.instructions()
-    |> Enum.drop(length(Builder.instructions(before.builder)))
-    |> Enum.filter(fn {op, _operands} -> name(op) in @fallible end)
+  # A scalar of any type as one that is 0 or 1.
+  defp truth(predicate, state) do
+    {slot, state} = Trace.value(predicate, state)
+    predicate = Trace.leaf(predicate, slot)
+    {zero, state} = Trace.constant(0, predicate, state)
+    tree = Lower.lower(:not_equal, @truth, [predicate, Trace.leaf(predicate, zero)])
+    {slot, state} = Trace.add(tree, state)
+    {%{data: slot}, state}
   end
-
-  defp name(op) when is_tuple(op), do: elem(op, 0)
-  defp name(op), do: op
 
   ## Loops
 
   @doc """
-  The value of a loop whose condition depends on nothing but counters that the expression fixes.
-  Raises for others.
-
-  What each loop variable is worth at an iteration is a slot or `{:known, number}`.
+  The value of a loop. What each of its variables is worth at an iteration is a slot or
+  `{:known, number}`.
   """
-  def unroll([initial, params, [condition], body], t, state) do
-    {bindings, outer} = Enum.map_reduce(initial, state, &bind/2)
+  def loop([initial, params, [condition], body] = loop, t, state) do
+    {trips, state} = Counter.trips(initial, params, condition, body, state)
 
-    state =
-      if outer.iterations,
-        do: outer,
-        else: %{outer | iterations: @max_iterations, nodes: 0}
+    case unrolled(loop, trips, t, state) do
+      {:ok, value, state} -> {value, state}
+      :too_large -> rolled(loop, trips, t, state)
+    end
+  end
 
+  # An inner loop that goes beyond what may be written out has the outermost one try otherwise.
+  defp unrolled(_loop, trips, _t, _state) when trips == :unknown or trips > @max_iterations,
+    do: :too_large
+
+  defp unrolled(loop, _trips, t, %{iterations: nil} = state) do
+    {value, state} = unroll(loop, t, %{state | iterations: @max_iterations, nodes: 0})
+    {:ok, value, %{state | iterations: nil}}
+  catch
+    {__MODULE__, :too_large} -> :too_large
+  end
+
+  defp unrolled(loop, _trips, t, state) do
+    {value, state} = unroll(loop, t, state)
+    {:ok, value, state}
+  end
+
+  defp unroll([initial, params, [condition], body], t, outer) do
+    {bindings, state} = Enum.map_reduce(initial, outer, &bind/2)
     {bindings, state} = iterate(bindings, params, condition, body, state)
-
-    state = %{
-      state
-      | memo: outer.memo,
-        bindings: outer.bindings,
-        scope: outer.scope,
-        iterations: outer.iterations
-    }
+    state = %{state | memo: outer.memo, bindings: outer.bindings}
 
     # Counters that nothing reads later need no instruction.
     case {t.type, bindings, params} do
@@ -190,27 +187,20 @@ defmodule Mlx.Compiler.Control do
           do: {id, binding}
 
     # The body means something else each time around, so what it computed is forgotten.
-    state = %{state | memo: %{}, bindings: scope, scope: make_ref()}
+    state = %{state | memo: %{}, bindings: scope}
 
     case Counter.known(condition, state) do
-      {nil, _state} ->
-        Unsupported.loop!("its condition depends on values computed in the loop")
-
       {0, state} ->
         {bindings, state}
 
-      {_true, %{iterations: 0}} ->
-        Unsupported.loop!("it takes more than #{@max_iterations} iterations")
-
-      {_true, state} ->
+      {_true, %{iterations: left}} when left > 0 ->
         {bindings, state} = Enum.map_reduce(body, state, &bind/2)
         nodes = state.nodes + map_size(state.memo)
+        if nodes > @max_nodes, do: throw({__MODULE__, :too_large})
+        iterate(bindings, params, condition, body, %{state | iterations: left - 1, nodes: nodes})
 
-        if nodes > @max_nodes,
-          do: Unsupported.loop!("written out, it has more than #{@max_nodes} operations")
-
-        state = %{state | iterations: state.iterations - 1, nodes: nodes}
-        iterate(bindings, params, condition, body, state)
+      _unknown_or_too_long ->
+        throw({__MODULE__, :too_large})
     end
   end
 
@@ -220,4 +210,59 @@ defmodule Mlx.Compiler.Control do
       {number, state} -> {{:known, number}, state}
     end
   end
+
+  defp rolled([initial, params, [condition], body], trips, t, state) do
+    {start, state} = Trace.slots(initial, state)
+    {body, body_uses, state} = Trace.inside(params, body, state, &Trace.slots(body, &1))
+    own = length(params)
+
+    if trips == :unknown do
+      {condition, condition_uses, state} =
+        Trace.inside(params, [condition], state, fn state ->
+          {%{data: slot}, state} = truth(condition, state)
+          {[slot], state}
+        end)
+
+      {[condition, body], uses} = unite([{condition, condition_uses}, {body, body_uses}], own)
+      results({{:while, condition, body}, leaves(start ++ uses)}, t, state)
+    else
+      results({{:repeat, trips, body}, leaves(start ++ body_uses)}, t, state)
+    end
+  end
+
+  ## Programs as operands
+
+  # Programs that take the same inputs: `own` ones, and all slots that any of them uses.
+  defp unite(programs, own) do
+    uses = programs |> Enum.flat_map(fn {_program, uses} -> uses end) |> Enum.uniq()
+    positions = uses |> Enum.with_index(own) |> Map.new()
+
+    united =
+      for {{inputs, instructions, outputs}, used} <- programs do
+        moved = Map.new(Enum.with_index(used, own), fn {slot, i} -> {i, positions[slot]} end)
+        shift = own + length(uses) - inputs
+
+        rename = fn
+          slot when slot < own -> slot
+          slot when slot < inputs -> Map.fetch!(moved, slot)
+          slot -> slot + shift
+        end
+
+        instructions = for {op, slots} <- instructions, do: {op, Enum.map(slots, rename)}
+        {own + length(uses), instructions, Enum.map(outputs, rename)}
+      end
+
+    {united, uses}
+  end
+
+  defp leaves(slots), do: Enum.map(slots, &%{data: &1})
+
+  @doc "The value of an operation that has a result for each tensor of `t`."
+  def results({op, _operands} = tree, t, state) do
+    {slot, state} = Trace.add(tree, state)
+    {value(Enum.to_list(slot..(slot + Mlx.Program.Builder.outputs(op) - 1)//1), t), state}
+  end
+
+  defp value(slots, %T{type: {:tuple, _}}), do: List.to_tuple(slots)
+  defp value([slot], _t), do: slot
 end

@@ -39,6 +39,41 @@ defmodule Mlx.Compiler.Counter do
 
   def known(_t, state), do: {nil, state}
 
+  # Beyond so many iterations a loop is as well told when to stop.
+  @most_trips 65_536
+
+  @doc "How often a loop runs, or `:unknown` where that is not fixed."
+  @spec trips([T.t()], [T.t()], T.t(), [T.t()], map) :: {non_neg_integer | :unknown, map}
+  def trips(initial, params, condition, body, state) do
+    {numbers, state} = Enum.map_reduce(initial, state, &known/2)
+    ids = for %T{data: %Expr{id: id}} <- params, do: id
+    {count(numbers, ids, condition, body, state, 0), state}
+  end
+
+  defp count(_numbers, _ids, _condition, _body, _state, @most_trips), do: :unknown
+
+  defp count(numbers, ids, condition, body, state, trips) do
+    bindings =
+      for {id, number} <- Enum.zip(ids, numbers),
+          number != nil,
+          into: Map.drop(state.bindings, ids),
+          do: {id, {:known, number}}
+
+    state = %{state | memo: %{}, bindings: bindings, parent: nil}
+
+    case known(condition, state) do
+      {nil, _state} ->
+        :unknown
+
+      {0, _state} ->
+        trips
+
+      {_true, state} ->
+        {numbers, _state} = Enum.map_reduce(body, state, &known/2)
+        count(numbers, ids, condition, body, state, trips + 1)
+    end
+  end
+
   defp evaluate(:constant, [number], _t, state) when is_integer(number), do: {number, state}
 
   defp evaluate(:parameter, _args, %T{data: %Expr{id: id}}, state) do

@@ -15,7 +15,7 @@ defmodule Mlx.Compiler.Export do
 
     case Trace.run(fun.(vars), vars, keep: length(params)) do
       :c128 -> Unsupported.node!(:c128)
-      %{hooks: [_ | _]} -> Unsupported.node!(:export)
+      %{effects: [_ | _]} -> Unsupported.node!(:export)
       trace -> [program(trace, Enum.map(params, &Nx.devectorize/1))]
     end
   end

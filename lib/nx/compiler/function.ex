@@ -55,7 +55,7 @@ defmodule Mlx.Compiler.Function do
       :c128 ->
         Unsupported.node!(:c128)
 
-      %{hooks: [_ | _]} ->
+      %{effects: [_ | _]} ->
         Unsupported.node!(:fun)
 
       trace ->

@@ -14,19 +14,20 @@ defmodule Mlx.Compiler.Trace do
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
 
-  @enforce_keys [:instructions, :outputs, :parameters, :captured, :hooks]
-  defstruct [:instructions, :outputs, :parameters, :captured, :hooks]
+  @enforce_keys [:instructions, :outputs, :parameters, :captured, :effects, :attended?]
+  defstruct [:instructions, :outputs, :parameters, :captured, :effects, :attended?]
 
-  @type hook ::
-          {callback :: {:fn, fun} | {:named, atom, fun | nil}, Nx.Container.t(),
-           branch? :: boolean}
+  @type effect ::
+          {:hook, callback :: {:fn, fun} | {:named, atom, fun | nil}, Nx.Container.t()}
+          | {:call, fun, Nx.Container.t(), template :: Nx.Container.t(), opts :: term}
 
   @type t :: %__MODULE__{
           instructions: [{term, [non_neg_integer]}],
           outputs: [non_neg_integer],
           parameters: [non_neg_integer],
           captured: [Nx.Tensor.t()],
-          hooks: [hook]
+          effects: [effect],
+          attended?: boolean
         }
 
   @results 1_048_576
@@ -36,9 +37,11 @@ defmodule Mlx.Compiler.Trace do
   Compiles `container`, whose parameters are those in `vars`, into one program.
 
   `:parameters` lists the positions of the parameters that became inputs, in input order;
-  `:captured` the constant tensors that follow them. `:outputs` are those of the container,
-  followed by what each of `:hooks` is called with and, where it is in a branch, whether that is
-  taken.
+  `:captured` the constant tensors that follow them.
+
+  `:effects` are the hooks and calls, by number. Where all of them are hooks at the top level, the
+  program has what they are called with as further outputs, so that nobody need wait for it.
+  Otherwise it is `:attended?`, and says when each is to be called.
 
   Options: `:keep`, how many of the first parameters are inputs even when they are not used;
   `:hooks`, the names of hooks that the call gives a callback to.
@@ -67,11 +70,10 @@ defmodule Mlx.Compiler.Trace do
       inputs: %{},
       iterations: nil,
       nodes: 0,
-      scope: nil,
-      path: [],
-      guarded?: false,
-      safe: [],
-      hooks: [],
+      parent: nil,
+      root: [container],
+      shared: nil,
+      effects: [],
       hook_names: Keyword.get(opts, :hooks, [])
     }
 
@@ -82,17 +84,41 @@ defmodule Mlx.Compiler.Trace do
       end)
 
     {outputs, state} = slots(flatten(container), state)
-    hooks = Enum.reverse(state.hooks)
-    number(outputs ++ Enum.flat_map(hooks, & &1.slots), hooks, state)
+    effects = Enum.reverse(state.effects)
+    attended? = Enum.any?(effects, &(&1.at == :nested))
+    state = if attended?, do: place(effects, state), else: state
+    more = if attended?, do: [], else: Enum.flat_map(effects, & &1.slots)
+    {{_count, instructions, outputs}, inputs} = numbered(outputs ++ more, state)
+    {parameters, captured} = Enum.split_with(inputs, &match?({{:parameter, _}, _}, &1))
+
+    %__MODULE__{
+      instructions: instructions,
+      outputs: outputs,
+      parameters: for({{:parameter, i}, _} <- parameters, do: i),
+      captured: for({_input, {_slot, tensor}} <- captured, do: tensor),
+      effects: Enum.map(effects, & &1.effect),
+      attended?: attended?
+    }
   end
 
-  defp number(outputs, hooks, state) do
-    {parameters, captured} =
+  # The hooks of the top level, as instructions where they were met.
+  defp place(effects, state) do
+    hooks =
+      for {%{at: at, slots: slots}, id} when is_integer(at) <- Enum.with_index(effects),
+          do: {at, {{:hook, id}, slots}}
+
+    %{state | builder: Builder.insert(state.builder, hooks)}
+  end
+
+  # The program `{inputs, instructions, outputs}`, and its inputs in order: parameters by position,
+  # then the others as they were met.
+  defp numbered(outputs, state) do
+    {parameters, others} =
       state.inputs
       |> Enum.sort_by(fn {_input, {slot, _tensor}} -> slot end)
       |> Enum.split_with(&match?({{:parameter, _}, _}, &1))
 
-    inputs = Enum.sort(parameters) ++ captured
+    inputs = Enum.sort(parameters) ++ others
     count = length(inputs)
     slots = for {_input, {slot, _tensor}} <- inputs, do: slot
     renamed = slots |> Enum.with_index() |> Map.new()
@@ -106,14 +132,89 @@ defmodule Mlx.Compiler.Trace do
       for {op, operands} <- Builder.instructions(state.builder),
           do: {op, Enum.map(operands, rename)}
 
-    %__MODULE__{
-      instructions: instructions,
-      outputs: Enum.map(outputs, rename),
-      parameters: for({{:parameter, i}, _} <- parameters, do: i) |> Enum.sort(),
-      captured: for({_input, {_slot, tensor}} <- captured, do: tensor),
-      hooks: for(hook <- hooks, do: {hook.callback, hook.expr, hook.path != []})
-    }
+    {{count, instructions, Enum.map(outputs, rename)}, inputs}
   end
+
+  ## Programs inside of programs
+
+  @doc """
+  The program of a branch or of a loop's body. Its inputs are `params`, and after them what it uses
+  of the walk around it: the slots there, which are the second of what it answers.
+
+  `walk` answers the slots to return. `exprs` are the expressions that it walks, if they are whole.
+  """
+  @spec inside([T.t()], [Nx.Container.t()], map, (map -> {[non_neg_integer], map})) ::
+          {{non_neg_integer, list, [non_neg_integer]}, [non_neg_integer], map}
+  def inside(params, exprs, state, walk) do
+    own = for {%T{data: %Expr{id: id}}, i} <- Enum.with_index(params), do: {id, {:parameter, i}}
+    known = Map.filter(state.bindings, &match?({_id, {:known, _}}, &1))
+
+    inner = %{
+      state
+      | builder: Builder.new(@results),
+        memo: %{},
+        bindings: Map.merge(known, Map.new(own)),
+        arguments: nil,
+        inputs: %{},
+        iterations: nil,
+        nodes: 0,
+        parent: state,
+        root: exprs,
+        shared: nil
+    }
+
+    inner =
+      Enum.reduce(own, inner, fn {_id, parameter}, inner ->
+        {_slot, inner} = input(parameter, inner)
+        inner
+      end)
+
+    {outputs, inner} = walk.(inner)
+    {program, inputs} = numbered(outputs, inner)
+    {program, for({{:outer, slot}, _} <- inputs, do: slot), inner.parent}
+  end
+
+  # What is met inside and belongs outside: what has been computed there, and what is used there as
+  # well, which must not happen twice.
+  defp outer?(_id, nil), do: {false, nil}
+
+  defp outer?(id, parent) do
+    if is_map_key(parent.memo, id) do
+      {true, parent}
+    else
+      parent = %{
+        parent
+        | shared: parent.shared || Nx.Defn.Tree.scope_ids(List.to_tuple(parent.root))
+      }
+
+      if is_map_key(parent.shared, id) do
+        {true, parent}
+      else
+        {outer?, grandparent} = outer?(id, parent.parent)
+        {outer?, %{parent | parent: grandparent}}
+      end
+    end
+  end
+
+  defp outer(t, state) do
+    {value, parent} = value(t, state.parent)
+    state = %{state | parent: parent}
+
+    cond do
+      is_integer(value) ->
+        input({:outer, value}, state)
+
+      is_tuple(value) and elem(value, 0) != :known ->
+        {slots, state} = value |> Tuple.to_list() |> Enum.map_reduce(state, &outer_slot/2)
+        {List.to_tuple(slots), state}
+
+      true ->
+        {value, state}
+    end
+  end
+
+  defp outer_slot(slot, state) when is_integer(slot), do: input({:outer, slot}, state)
+  defp outer_slot(known, state), do: {known, state}
 
   ## Nodes
   #
@@ -135,7 +236,9 @@ defmodule Mlx.Compiler.Trace do
         {value, state}
 
       %{} ->
-        {value, state} = node(op, args, t, state)
+        {outer?, parent} = outer?(id, state.parent)
+        state = %{state | parent: parent}
+        {value, state} = if outer?, do: outer(t, state), else: node(op, args, t, state)
         {value, %{state | memo: Map.put(state.memo, id, value)}}
     end
   end
@@ -158,13 +261,14 @@ defmodule Mlx.Compiler.Trace do
     case state.bindings do
       %{^id => {:parameter, _} = parameter} -> input(parameter, state)
       %{^id => binding} -> bound(binding, t, state)
-      %{} when state.arguments == nil -> input({:parameter, position}, state)
-      %{} -> {elem(state.arguments, position), state}
+      %{} when state.arguments != nil -> {elem(state.arguments, position), state}
+      %{} when state.parent != nil -> outer(t, state)
+      %{} -> input({:parameter, position}, state)
     end
   end
 
-  defp node(:tensor, [tensor], %T{data: %Expr{id: id}}, state) do
-    input({:captured, id}, tensor, state)
+  defp node(:tensor, [tensor], %T{data: %Expr{id: id}} = t, state) do
+    if state.parent, do: outer(t, state), else: input({:captured, id}, tensor, state)
   end
 
   defp node(:metadata, [expr, _metadata], t, state), do: composite(expr, t, state)
@@ -175,45 +279,46 @@ defmodule Mlx.Compiler.Trace do
   end
 
   defp node(:cond, [clauses, last], t, state), do: Control.select(clauses, last, t, state)
-  defp node(:while, args, t, state), do: Control.unroll(Enum.map(args, &flatten/1), t, state)
+  defp node(:while, args, t, state), do: Control.loop(Enum.map(args, &flatten/1), t, state)
 
   defp node(:block, [struct, in_args, default, _callback], t, state) do
     {tensors, options} = Enum.split_while(in_args, &(not is_list(&1)))
     {slots, state} = slots(tensors, state)
     leaves = Enum.zip_with(tensors, slots, &leaf/2)
 
-    lower = fn leaves -> Lower.block(struct, out(default), leaves ++ options) end
-
-    case lower.(leaves) do
+    case Lower.block(struct, out(default), leaves ++ options) do
       :default ->
         arguments = state.arguments
         {value, state} = composite(default, t, %{state | arguments: List.to_tuple(slots)})
         {value, %{state | arguments: arguments}}
 
       tree ->
-        if Control.fallible?(struct, state),
-          do: Control.guarded(leaves, state, &emit(lower.(&1), t, &2)),
-          else: emit(tree, t, state)
+        emit(tree, t, state)
     end
   end
 
-  defp node(op, [expr, callback, _template, ref], t, state) when op in [:hook, :io_call] do
+  defp node(op, [expr, callback, _template, _ref], t, state) when op in [:hook, :io_call] do
     {value, state} = composite(expr, t, state)
-    {value, hook(callback, expr, ref, state)}
+    {value, hook(callback, expr, state)}
   end
 
-  defp node(:runtime_call, _args, _t, _state), do: Unsupported.node!(:runtime_call)
+  defp node(:runtime_call, [expr, fun, template, opts], t, state) do
+    {slots, state} = slots(flatten(expr), state)
+
+    results =
+      for %T{type: type, shape: shape} <- Enum.map(flatten(template), &flat/1),
+          do: {Mlx.Type.held!(type), shape}
+
+    {id, state} = effect({:call, fun, expr, template, opts}, :nested, [], state)
+    Control.results({{:call, id, results}, Enum.map(slots, &%{data: &1})}, t, state)
+  end
 
   defp node(op, args, t, state) do
     unless is_map_key(@operations, op),
       do: Unsupported.operation!(op, "it is not an operation of this version of Nx")
 
     {args, state} = arguments(op, args, state)
-    lower = fn args, state -> emit(Lower.lower(op, flat(t), args), t, state) end
-
-    if Control.fallible?(op, state),
-      do: Control.guarded(args, state, lower),
-      else: lower.(args, state)
+    emit(Lower.lower(op, flat(t), args), t, state)
   end
 
   # The argument lists of op nodes are those of the `Nx.Backend` callbacks, except that the
@@ -308,38 +413,38 @@ defmodule Mlx.Compiler.Trace do
   @doc "The tensors of a container."
   def flatten(composite), do: Composite.flatten_list([composite])
 
-  # A hook is called with further outputs of the program, once it is posted, in the order in
-  # which the walk meets them: that of the evaluator. A named one without a callback is nothing.
-  # In the evaluator, what a token is attached to comes first as well.
-  defp hook({:token_hook, expr, callback}, _expr, ref, state),
-    do: hook(callback, expr, ref, state)
+  # A named hook without a callback is nothing. In the evaluator, what a token is attached to comes
+  # first, and so here.
+  defp hook({:token_hook, expr, callback}, _expr, state), do: hook(callback, expr, state)
 
-  defp hook({:named, name, nil} = callback, expr, ref, state) do
-    if name in state.hook_names, do: add_hook(callback, expr, ref, state), else: state
+  defp hook({:named, name, nil} = callback, expr, state) do
+    if name in state.hook_names, do: add_hook(callback, expr, state), else: state
   end
 
-  defp hook(callback, expr, ref, state), do: add_hook(callback, expr, ref, state)
+  defp hook(callback, expr, state), do: add_hook(callback, expr, state)
 
-  # In a branch, one more output says whether it is taken. A node that branches share is met in
-  # each of them; where it is met again on the way to all of an earlier place, it counts here.
-  defp add_hook(callback, expr, ref, %{path: path, scope: scope} = state) do
+  defp add_hook(callback, expr, state) do
     {slots, state} = slots(flatten(expr), state)
-    {taken, state} = if path == [], do: {[], state}, else: Control.taken_slots(state)
+    hook = {:hook, callback, expr}
 
-    hooks =
-      Enum.reject(state.hooks, fn hook ->
-        hook.ref == ref and hook.scope == scope and Control.within?(hook.path, path)
-      end)
+    if state.parent do
+      {id, state} = effect(hook, :nested, [], state)
+      {_slot, state} = add({{:hook, id}, Enum.map(slots, &%{data: &1})}, state)
+      state
+    else
+      {_id, state} = effect(hook, Builder.size(state.builder), slots, state)
+      state
+    end
+  end
 
-    hook = %{
-      callback: callback,
-      expr: expr,
-      slots: slots ++ taken,
-      ref: ref,
-      path: path,
-      scope: scope
-    }
+  # Effects are numbered for the whole program, so the outermost walk keeps them.
+  defp effect(effect, at, slots, %{parent: nil} = state) do
+    id = length(state.effects)
+    {id, %{state | effects: [%{effect: effect, at: at, slots: slots} | state.effects]}}
+  end
 
-    %{state | hooks: [hook | hooks], guarded?: state.guarded? or path != []}
+  defp effect(effect, at, slots, state) do
+    {id, parent} = effect(effect, at, slots, state.parent)
+    {id, %{state | parent: parent}}
   end
 end

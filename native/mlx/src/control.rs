@@ -17,7 +17,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use crate::array::Array;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::ops::{Made, Op};
+use crate::ops::Op;
 use crate::program::{Program, Run, Slots};
 use crate::promise::Promise;
 use crate::shape::Shape;
@@ -77,7 +77,7 @@ pub(crate) fn check(op: &Op, operands: usize) -> Result<()> {
 }
 
 /// What a row of the op table answers that is not for the table to evaluate.
-pub(crate) fn misplaced() -> Result<Made> {
+pub(crate) fn misplaced() -> Result<Array> {
     Err(Error::invalid("", "only a program can hold it"))
 }
 
@@ -308,7 +308,9 @@ impl Task {
     pub(crate) fn poll(&mut self) -> Option<Result<Vec<Array>>> {
         self.yielded.set(false);
         let mut context = TaskContext::from_waker(Waker::noop());
-        let polled = catch_unwind(AssertUnwindSafe(|| self.running.as_mut().poll(&mut context)));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            self.running.as_mut().poll(&mut context)
+        }));
         match polled {
             Ok(Poll::Pending) => None,
             Ok(Poll::Ready(result)) => Some(result),

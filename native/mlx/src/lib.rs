@@ -5,10 +5,12 @@
 //! times. [`Promise`] is a result that the worker has yet to fill in. Knows nothing of the BEAM,
 //! but for the decoders that the feature `nif` adds.
 //!
-//! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `halt`, `host`, `kernel`,
-//! `memory`, `ops`, `stream` and `version`.
+//! Unsafe code is confined to the modules that call mlx-c or the system: `array`, `error`, `halt`,
+//! `host`, `kernel`, `memory`, `ops`, `pointer`, `stream` and `version`.
 
 #![deny(unsafe_code)]
+// The op table's macro takes its rows one after the other.
+#![recursion_limit = "512"]
 
 #[allow(unsafe_code)]
 pub mod array;
@@ -27,6 +29,8 @@ mod kernel;
 pub mod memory;
 #[allow(unsafe_code)]
 pub mod ops;
+#[allow(unsafe_code)]
+pub mod pointer;
 pub mod program;
 pub mod promise;
 mod queue;

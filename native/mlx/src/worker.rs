@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::control::{Attendant, Done, Task};
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
+use crate::pointer::Segment;
 use crate::program::Program;
 use crate::promise::Promise;
 use crate::queue::{Next, Queue};
@@ -74,7 +75,9 @@ impl Message {
             Self::Run(run) => run.program.len().max(1),
             Self::Attend(attend) => attend.program.len().max(1),
             Self::Job { weight, .. } => *weight,
-            Self::Answer(..) | Self::Abandon(_) | Self::Release(_) | Self::Drop(_) | Self::Wake => 0,
+            Self::Answer(..) | Self::Abandon(_) | Self::Release(_) | Self::Drop(_) | Self::Wake => {
+                0
+            }
         }
     }
 
@@ -181,6 +184,14 @@ impl Input {
     /// The array, once the job's turn has come.
     pub fn get(&self) -> Result<Array> {
         self.0.get()
+    }
+
+    pub(crate) fn replace(&self, array: Array) {
+        self.0.replace(array);
+    }
+
+    pub(crate) fn attach(&self, segment: Segment) {
+        self.0.attach(segment);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The functions, by noun.
 
 mod array;
+mod attend;
 mod memory;
+mod pointer;
 mod program;
 mod worker;

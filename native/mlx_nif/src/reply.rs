@@ -48,4 +48,13 @@ impl Caller {
             (reference.load(env), answer).encode(env)
         });
     }
+
+    /// Sends `{reference, message}` ahead of the reply, and answers whether the caller is there.
+    pub fn tell(&self, message: impl for<'a> FnOnce(Env<'a>) -> Term<'a>) -> bool {
+        let sent = OwnedEnv::new().send_and_clear(&self.pid, |env| {
+            let reference = self.env.run(|held| self.reference.load(held).in_env(env));
+            (reference, message(env)).encode(env)
+        });
+        sent.is_ok()
+    }
 }

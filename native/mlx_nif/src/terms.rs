@@ -7,7 +7,7 @@ use rustler::{Atom, Decoder, Encoder, Env, NifResult, Resource, ResourceArc, Ter
 
 pub mod atoms {
     rustler::atoms! {
-        ok, error, busy, scattered, pressure, already_deallocated, cpu, gpu,
+        ok, error, busy, hook, call, scattered, pressure, already_deallocated, cpu, gpu,
     }
 }
 

@@ -110,7 +110,7 @@ defmodule Mlx.Compiler.ExportTest do
   test "refuses what is not a program" do
     hooked = fn t -> Nx.Defn.Kernel.hook(t, & &1) end
 
-    assert_raise Mlx.Error, ~r"hook into a program that is to be saved", fn ->
+    assert_raise Mlx.Error, ~r"into a program that is to be saved", fn ->
       Mlx.Compiler.to_program(hooked, [Nx.template({}, :f32)])
     end
 

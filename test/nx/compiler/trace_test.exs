@@ -64,7 +64,7 @@ defmodule Mlx.Compiler.TraceTest do
              outputs: [3],
              parameters: [0, 1],
              captured: [],
-             hooks: []
+             effects: []
            } = trace(&Nx.add(Nx.sin(&1), &2), [f32(), f32()])
   end
 

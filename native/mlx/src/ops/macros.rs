@@ -74,6 +74,8 @@ macro_rules! ops {
                 match self { $(Self::$name { .. } => !<[&str]>::is_empty(&[$($(stringify!($attr)),+)?]),)* }
             }
 
+            // Control rows have attributes for others to read.
+            #[allow(unused_variables)]
             fn call(
                 &self,
                 operands: &[&Array],

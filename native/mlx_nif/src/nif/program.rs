@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mlx::{Busy, Dtype, Error, Inputs, Instruction, Program, Promises, Result, Shape, Worker};
 use rustler::{Encoder, Env, ListIterator, ResourceArc, Term};
 
+use super::array::handles;
 use crate::terms::{ArrayRef, Failure, ProgramRef, WorkerRef, atoms, reason};
 
 /// Decodes and runs instructions: an eager operation. `[array]`, `{:pressure, [array]}`, `:busy`,
@@ -120,6 +121,21 @@ fn post(
     worker: Option<&WorkerRef>,
     inputs: &[ResourceArc<ArrayRef>],
 ) -> Result<Posted> {
+    let Some((worker, operands)) = operands(program, worker, inputs)? else {
+        return Ok(Posted::Scattered);
+    };
+    Ok(match worker.run(program.clone(), operands) {
+        Ok(promises) => Posted::Promises(promises, worker.clone()),
+        Err(Busy) => Posted::Busy,
+    })
+}
+
+/// The worker of a run and its operands, or nothing where these belong to different workers.
+pub fn operands<'a>(
+    program: &Program,
+    worker: Option<&'a WorkerRef>,
+    inputs: &'a [ResourceArc<ArrayRef>],
+) -> Result<Option<(&'a Worker, Inputs)>> {
     let worker = match (inputs.first(), worker) {
         (Some(first), _) => &first.worker,
         (None, Some(worker)) => &worker.0,
@@ -133,30 +149,19 @@ fn post(
         ));
     }
     if inputs.iter().any(|input| !input.worker.is_same(worker)) {
-        return Ok(Posted::Scattered);
+        return Ok(None);
     }
-    let operands: Inputs = inputs
+    let operands = inputs
         .iter()
         .map(|input| input.input())
         .collect::<Result<_>>()?;
-    Ok(match worker.run(program.clone(), operands) {
-        Ok(promises) => Posted::Promises(promises, worker.clone()),
-        Err(Busy) => Posted::Busy,
-    })
+    Ok(Some((worker, operands)))
 }
 
 fn posted(env: Env, posted: Result<Posted>) -> Term {
     match posted {
         Ok(Posted::Promises(promises, worker)) => {
-            let arrays: Vec<_> = promises
-                .into_iter()
-                .map(|promise| ArrayRef::new(promise, &worker))
-                .collect();
-            if worker.take_pressure() {
-                (atoms::pressure(), arrays).encode(env)
-            } else {
-                arrays.encode(env)
-            }
+            handles(env, promises, &worker, worker.take_pressure())
         }
         Ok(Posted::Busy) => atoms::busy().encode(env),
         Ok(Posted::Scattered) => atoms::scattered().encode(env),
