@@ -1,0 +1,97 @@
+defmodule Mlx.Property do
+  @moduledoc false
+  # Properties of the callbacks of `Nx.Backend` and of the blocks of Nx: a property names those
+  # that it is about, runs many times on random operands, and fails when it never came to
+  # `Mlx.Backend`'s function of that name. So the names under which properties stand are what is
+  # tested, and `Mlx.Backend.CoverageTest` can read them off the sources.
+
+  import ExUnit.Assertions
+
+  alias Mlx.Generators
+
+  @runs 25
+  @runs_each 3
+
+  @doc """
+  A test for each of `names`, callbacks or structs of blocks:
+
+      property [:add, :subtract], "wrap", [over: int_types()], fn op, type -> ... end
+
+  Options: `:runs`, how often; `:over`, a list whose members are passed as a second argument, each
+  for `:runs` runs. A failure prints the line that repeats it.
+  """
+  defmacro property(names, text, opts \\ [], fun) do
+    at = "#{Path.relative_to_cwd(__CALLER__.file)}:#{__CALLER__.line}"
+
+    for name <- List.wrap(names) do
+      quote do
+        test "#{inspect(unquote(name))} #{unquote(text)}" do
+          Mlx.Property.run(unquote(name), unquote(at), unquote(opts), unquote(fun))
+        end
+      end
+    end
+  end
+
+  @doc "What `property/4` expands to."
+  def run(name, at, opts, fun) do
+    over = Keyword.get(opts, :over, [nil])
+    each = Keyword.get(opts, :runs, if(opts[:over], do: @runs_each, else: @runs))
+    runs = for(item <- over, _ <- 1..each, do: item) |> Enum.with_index(1)
+    runs = if only(), do: Enum.filter(runs, fn {_, run} -> run == only() end), else: runs
+
+    calls = count_calls(name, fn -> for run <- runs, do: once(run, name, at, fun) end)
+    assert calls > 0, "the property never came to Mlx.Backend's #{inspect(name)}"
+  end
+
+  defp once({item, run}, name, at, fun) do
+    Generators.seed(run)
+    if is_function(fun, 2), do: fun.(name, item), else: fun.(name)
+  rescue
+    error ->
+      IO.puts("""
+
+      repeat with: MLX_RUN=#{run} mix test #{at} --seed #{ExUnit.configuration()[:seed]}
+      """)
+
+      reraise error, __STACKTRACE__
+  end
+
+  defp only do
+    if run = System.get_env("MLX_RUN"), do: String.to_integer(run)
+  end
+
+  @doc "How often this process calls the callback or block `name` of `Mlx.Backend` in `fun`."
+  def count_calls(name, fun) do
+    calls(fun, [{Mlx.Backend, function(name), :_}])
+    |> Enum.count(&called?(&1, name))
+  end
+
+  @doc "The calls `{module, function, arguments}` of functions in `patterns` that `fun` makes."
+  def calls(fun, patterns) do
+    for pattern <- patterns, do: :erlang.trace_pattern(pattern, true, [])
+    test = self()
+    tracer = spawn_link(fn -> collect([]) end)
+    :erlang.trace(test, true, [:call, {:tracer, tracer}])
+    fun.()
+    :erlang.trace(test, false, [:call])
+    delivered = :erlang.trace_delivered(test)
+    assert_receive {:trace_delivered, ^test, ^delivered}, 5000
+    send(tracer, {:calls, test})
+    assert_receive {^tracer, calls}, 5000
+    calls
+  end
+
+  defp collect(calls) do
+    receive do
+      {:trace, _pid, :call, call} -> collect([call | calls])
+      {:calls, pid} -> send(pid, {self(), Enum.reverse(calls)})
+    end
+  end
+
+  defp function(name), do: if(block?(name), do: :block, else: name)
+  defp block?(name), do: match?("Elixir." <> _, Atom.to_string(name))
+
+  defp called?({Mlx.Backend, :block, [%struct{} | _]}, name) when struct == name, do: true
+  defp called?({Mlx.Backend, name, _args}, name), do: true
+  defp called?(_call, _name), do: false
+end
