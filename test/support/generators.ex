@@ -88,14 +88,14 @@ defmodule Mlx.Generators do
         fun.()
       rescue
         error ->
-          IO.puts("repeat with :rand.seed(:exsss, #{inspect(seed_of(run))})")
+          IO.puts("repeat with #{inspect(__MODULE__)}.seed(#{run}) and --seed #{base()}")
           reraise error, __STACKTRACE__
       end
     end
   end
 
-  @doc "Makes what follows in this process the run number `run` of a property."
-  def seed(run), do: :rand.seed(:exsss, seed_of(run))
+  @doc "Makes what follows in this process the run number `run` of the property `name`."
+  def seed(run, name \\ nil), do: :rand.seed(:exsss, :erlang.phash2({base(), name, run}))
 
-  defp seed_of(run), do: {ExUnit.configuration()[:seed], run, 7}
+  defp base, do: ExUnit.configuration()[:seed]
 end

@@ -23,7 +23,7 @@ defmodule Mlx.Property do
   defmacro property(names, text, opts \\ [], fun) do
     at = "#{Path.relative_to_cwd(__CALLER__.file)}:#{__CALLER__.line}"
 
-    for name <- List.wrap(names) do
+    for name <- names |> Macro.expand(__CALLER__) |> List.wrap() do
       quote do
         test "#{inspect(unquote(name))} #{unquote(text)}" do
           Mlx.Property.run(unquote(name), unquote(at), unquote(opts), unquote(fun))
@@ -44,7 +44,7 @@ defmodule Mlx.Property do
   end
 
   defp once({item, run}, name, at, fun) do
-    Generators.seed(run)
+    Generators.seed(run, name)
     if is_function(fun, 2), do: fun.(name, item), else: fun.(name)
   rescue
     error ->

@@ -5,33 +5,29 @@ defmodule Mlx.Backend.ArithmeticTest do
 
   alias Mlx.Oracle
 
-  property(
-    [:add, :subtract, :multiply],
-    "over mixed types, shapes and broadcasting",
-    [runs: 40],
-    fn op ->
-      shape = shape()
-      left = tensor(pick(types()), broadcastable(shape), :small)
-      right = tensor(pick(types()), broadcastable(shape), :small)
+  property [:add, :subtract, :multiply],
+           "over mixed types, shapes and broadcasting",
+           [runs: 40],
+           fn op ->
+             shape = shape()
+             left = tensor(pick(types()), broadcastable(shape), :small)
+             right = tensor(pick(types()), broadcastable(shape), :small)
 
-      # f64 with c64 merges into c128.
-      if Nx.Type.merge(left.type, right.type) != {:c, 128},
-        do: assert_same([left, right], &apply(Nx, op, [&1, &2]), tolerance: 1)
-    end
-  )
+             # f64 with c64 merges into c128.
+             if Nx.Type.merge(left.type, right.type) != {:c, 128},
+               do: assert_same([left, right], &apply(Nx, op, [&1, &2]), tolerance: 1)
+           end
 
-  property(
-    [:add, :subtract, :multiply, :min, :max],
-    "at the limits of every type",
-    [over: real_types()],
-    fn op, type ->
-      shape = shape()
-      # The binary backend raises where f64 overflows.
-      values = if type == {:f, 64}, do: :any, else: :extreme
-      args = [tensor(type, shape, values), tensor(type, broadcastable(shape), values)]
-      assert_same(args, &apply(Nx, op, [&1, &2]), tolerance: 1, relative: true)
-    end
-  )
+  property [:add, :subtract, :multiply, :min, :max],
+           "at the limits of every type",
+           [over: real_types()],
+           fn op, type ->
+             shape = shape()
+             # The binary backend raises where f64 overflows.
+             values = if type == {:f, 64}, do: :any, else: :extreme
+             args = [tensor(type, shape, values), tensor(type, broadcastable(shape), values)]
+             assert_same(args, &apply(Nx, op, [&1, &2]), tolerance: 1, relative: true)
+           end
 
   property([:min, :max], "over mixed types", fn op ->
     shape = shape()
@@ -46,31 +42,27 @@ defmodule Mlx.Backend.ArithmeticTest do
     assert_same([tensor({:s, 32}, shape, 1..4), r], &apply(Nx, op, [&1, &2]))
   end)
 
-  property(
-    [:divide, :atan2],
-    "over mixed types, whose operands take the result's",
-    fn op ->
-      shape = shape()
-      l = tensor(pick(real_types()), broadcastable(shape), :small)
-      r = tensor(pick(real_types()), broadcastable(shape), 1..9)
-      assert_same([l, r], &apply(Nx, op, [&1, &2]), tolerance: 2)
-    end
-  )
+  property [:divide, :atan2],
+           "over mixed types, whose operands take the result's",
+           fn op ->
+             shape = shape()
+             l = tensor(pick(real_types()), broadcastable(shape), :small)
+             r = tensor(pick(real_types()), broadcastable(shape), 1..9)
+             assert_same([l, r], &apply(Nx, op, [&1, &2]), tolerance: 2)
+           end
 
-  property(
-    [:divide, :atan2, :pow, :remainder],
-    "at the limits of every float type",
-    [over: float_types(), runs: 12],
-    fn op, type ->
-      args = [tensor(type, {8}, :extreme), tensor(type, {8}, :extreme)]
-      # A remainder is exact; powers lose what their logarithm loses.
-      {precision, wide} = if op == :pow, do: {600, 16}, else: {3, 3}
-      tolerance = if type in [f: 16, bf: 16], do: wide, else: precision
-      expected = Oracle.map(args, type, &within(type, apply(Oracle, op, [&1, &2])))
-      actual = apply(Nx, op, Enum.map(args, &mlx/1))
-      assert_equal(actual, expected, args: args, tolerance: tolerance, relative: true)
-    end
-  )
+  property [:divide, :atan2, :pow, :remainder],
+           "at the limits of every float type",
+           [over: float_types(), runs: 12],
+           fn op, type ->
+             args = [tensor(type, {8}, :extreme), tensor(type, {8}, :extreme)]
+             # A remainder is exact; powers lose what their logarithm loses.
+             {precision, wide} = if op == :pow, do: {600, 16}, else: {3, 3}
+             tolerance = if type in [f: 16, bf: 16], do: wide, else: precision
+             expected = Oracle.map(args, type, &within(type, apply(Oracle, op, [&1, &2])))
+             actual = apply(Nx, op, Enum.map(args, &mlx/1))
+             assert_equal(actual, expected, args: args, tolerance: tolerance, relative: true)
+           end
 
   property(:pow, "of integers wraps", [over: int_types()], fn _op, type ->
     shape = shape()
@@ -94,24 +86,22 @@ defmodule Mlx.Backend.ArithmeticTest do
     assert_same([l, r], &apply(Nx, op, [&1, &2]))
   end)
 
-  property(
-    [:quotient, :remainder],
-    "of integers at their limits has a value for every divisor",
-    [over: int_types()],
-    fn op, {_, size} = type ->
-      args = [tensor(type, {24}), tensor(type, {24})]
+  property [:quotient, :remainder],
+           "of integers at their limits has a value for every divisor",
+           [over: int_types()],
+           fn op, {_, size} = type ->
+             args = [tensor(type, {24}), tensor(type, {24})]
 
-      expected =
-        Oracle.map(args, type, fn
-          _a, 0 when op == :quotient -> 2 ** size - 1
-          a, 0 -> a
-          a, b when op == :quotient -> div(a, b)
-          a, b -> rem(a, b)
-        end)
+             expected =
+               Oracle.map(args, type, fn
+                 _a, 0 when op == :quotient -> 2 ** size - 1
+                 a, 0 -> a
+                 a, b when op == :quotient -> div(a, b)
+                 a, b -> rem(a, b)
+               end)
 
-      assert_equal(apply(Nx, op, Enum.map(args, &mlx/1)), expected, args: args)
-    end
-  )
+             assert_equal(apply(Nx, op, Enum.map(args, &mlx/1)), expected, args: args)
+           end
 
   property(:remainder, "over mixed types takes the dividend's sign", fn op ->
     shape = shape()

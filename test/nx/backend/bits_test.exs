@@ -2,34 +2,28 @@ defmodule Mlx.Backend.BitsTest do
   # Oracle: Nx.BinaryBackend, and values worked out by hand where it raises.
   use Mlx.NxCase, async: true
 
-  property(
-    [:bitwise_and, :bitwise_or, :bitwise_xor],
-    "over mixed types, shapes and broadcasting",
-    [runs: 40],
-    fn op ->
-      shape = shape()
-      l = tensor(pick(int_types()), broadcastable(shape))
-      r = tensor(pick(int_types()), broadcastable(shape))
-      assert_same([l, r], &apply(Nx, op, [&1, &2]))
-    end
-  )
+  property [:bitwise_and, :bitwise_or, :bitwise_xor],
+           "over mixed types, shapes and broadcasting",
+           [runs: 40],
+           fn op ->
+             shape = shape()
+             l = tensor(pick(int_types()), broadcastable(shape))
+             r = tensor(pick(int_types()), broadcastable(shape))
+             assert_same([l, r], &apply(Nx, op, [&1, &2]))
+           end
 
-  property(
-    [:bitwise_not, :population_count, :count_leading_zeros],
-    "in every width",
-    [over: int_types()],
-    fn op, type -> assert_same([tensor(type, shape())], &apply(Nx, op, [&1])) end
-  )
+  property [:bitwise_not, :population_count, :count_leading_zeros],
+           "in every width",
+           [over: int_types()],
+           fn op, type -> assert_same([tensor(type, shape())], &apply(Nx, op, [&1])) end
 
-  property(
-    [:left_shift, :right_shift],
-    "by any amount, the width and more included",
-    [over: int_types()],
-    fn op, type ->
-      {x, amount} = {tensor(type, {12}), tensor(type, {12}, 0..70)}
-      assert_same([x, amount], &apply(Nx, op, [&1, &2]))
-    end
-  )
+  property [:left_shift, :right_shift],
+           "by any amount, the width and more included",
+           [over: int_types()],
+           fn op, type ->
+             {x, amount} = {tensor(type, {12}), tensor(type, {12}, 0..70)}
+             assert_same([x, amount], &apply(Nx, op, [&1, &2]))
+           end
 
   property([:left_shift, :right_shift], "over mixed types and broadcasting", fn op ->
     shape = shape()

@@ -5,42 +5,36 @@ defmodule Mlx.Backend.ComparisonTest do
 
   alias Mlx.Oracle
 
-  property(
-    [:equal, :not_equal, :greater, :less, :greater_equal, :less_equal],
-    "at the limits of every type, with broadcasting",
-    [over: real_types()],
-    fn op, type ->
-      shape = shape()
-      args = [tensor(type, shape, :extreme), tensor(type, broadcastable(shape), :extreme)]
-      assert_same(args, &apply(Nx, op, [&1, &2]))
-    end
-  )
+  property [:equal, :not_equal, :greater, :less, :greater_equal, :less_equal],
+           "at the limits of every type, with broadcasting",
+           [over: real_types()],
+           fn op, type ->
+             shape = shape()
+             args = [tensor(type, shape, :extreme), tensor(type, broadcastable(shape), :extreme)]
+             assert_same(args, &apply(Nx, op, [&1, &2]))
+           end
 
-  property(
-    [:equal, :not_equal, :greater, :less, :greater_equal, :less_equal],
-    "over mixed types",
-    fn op ->
-      shape = shape()
-      args = for _ <- 1..2, do: tensor(pick(real_types()), broadcastable(shape), 0..3)
-      assert_same(args, &apply(Nx, op, [&1, &2]))
-    end
-  )
+  property [:equal, :not_equal, :greater, :less, :greater_equal, :less_equal],
+           "over mixed types",
+           fn op ->
+             shape = shape()
+             args = for _ <- 1..2, do: tensor(pick(real_types()), broadcastable(shape), 0..3)
+             assert_same(args, &apply(Nx, op, [&1, &2]))
+           end
 
   property([:equal, :not_equal], "of complex numbers", fn op ->
     args = [tensor({:c, 64}, {8}, 0..1), tensor(pick(c: 64, f: 32, s: 32), {8}, 0..1)]
     assert_same(args, &apply(Nx, op, [&1, &2]))
   end)
 
-  property(
-    [:logical_and, :logical_or, :logical_xor],
-    "go by truth, over mixed types and broadcasting",
-    [runs: 40],
-    fn op ->
-      shape = shape()
-      args = for _ <- 1..2, do: tensor(pick(real_types()), broadcastable(shape), :extreme)
-      assert_same(args, &apply(Nx, op, [&1, &2]))
-    end
-  )
+  property [:logical_and, :logical_or, :logical_xor],
+           "go by truth, over mixed types and broadcasting",
+           [runs: 40],
+           fn op ->
+             shape = shape()
+             args = for _ <- 1..2, do: tensor(pick(real_types()), broadcastable(shape), :extreme)
+             assert_same(args, &apply(Nx, op, [&1, &2]))
+           end
 
   property([:logical_and, :logical_or, :logical_xor], "of complex numbers", fn op ->
     args = for _ <- 1..2, do: tensor({:c, 64}, {6}, 0..1)

@@ -3,29 +3,10 @@ defmodule Mlx.Backend.ComplexTest do
   # is wrong: arc cosines of negative real parts, and special values.
   use Mlx.NxCase, async: true
 
-  property(
-    [
-      :exp,
-      :expm1,
-      :log,
-      :log1p,
-      :sigmoid,
-      :cos,
-      :sin,
-      :tan,
-      :cosh,
-      :sinh,
-      :tanh,
-      :asin,
-      :atan,
-      :asinh,
-      :atanh,
-      :sqrt,
-      :rsqrt
-    ],
-    "of complex numbers",
-    fn op -> assert_same([quadrants()], &apply(Nx, op, [&1]), tolerance: 64) end
-  )
+  property ~w(exp expm1 log log1p sigmoid cos sin tan cosh sinh tanh asin atan asinh atanh
+           sqrt rsqrt)a,
+           "of complex numbers",
+           fn op -> assert_same([quadrants()], &apply(Nx, op, [&1]), tolerance: 64) end
 
   property([:acos, :acosh], "of complex numbers of positive real part", fn op ->
     args = [Nx.complex(tensor({:f, 32}, {6}, 1..4), tensor({:f, 32}, {6}, :small))]
@@ -34,26 +15,22 @@ defmodule Mlx.Backend.ComplexTest do
     assert_same(args, &apply(Nx, op, [&1]), tolerance: 64)
   end)
 
-  property(
-    [:negate, :conjugate, :abs, :real, :imag],
-    "of complex numbers, infinite ones included",
-    fn op ->
-      t = tensor({:c, 64}, shape(0..2), :any)
-      # C knows that what has an infinite part is infinite.
-      t = if op == :abs, do: tensor({:c, 64}, shape(0..2), :finite), else: t
-      assert_same([t], &apply(Nx, op, [&1]))
-    end
-  )
+  property [:negate, :conjugate, :abs, :real, :imag],
+           "of complex numbers, infinite ones included",
+           fn op ->
+             t = tensor({:c, 64}, shape(0..2), :any)
+             # C knows that what has an infinite part is infinite.
+             t = if op == :abs, do: tensor({:c, 64}, shape(0..2), :finite), else: t
+             assert_same([t], &apply(Nx, op, [&1]))
+           end
 
-  property(
-    [:conjugate, Nx.Block.Phase],
-    "of real numbers",
-    [over: real_types() -- [f: 64]],
-    fn op, type ->
-      function = if op == Nx.Block.Phase, do: :phase, else: op
-      assert_same([tensor(type, shape(), :small)], &apply(Nx, function, [&1]))
-    end
-  )
+  property [:conjugate, Nx.Block.Phase],
+           "of real numbers",
+           [over: real_types() -- [f: 64]],
+           fn op, type ->
+             function = if op == Nx.Block.Phase, do: :phase, else: op
+             assert_same([tensor(type, shape(), :small)], &apply(Nx, function, [&1]))
+           end
 
   property(Nx.Block.Phase, "of complex numbers", fn _block ->
     assert_same([quadrants()], &Nx.phase/1)

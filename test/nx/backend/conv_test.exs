@@ -2,16 +2,14 @@ defmodule Mlx.Backend.ConvTest do
   # Oracle: Nx.BinaryBackend.
   use Mlx.NxCase, async: true
 
-  property(
-    :conv,
-    "over every option, in one to three dimensions",
-    [over: types(), runs: 4],
-    fn _op, type ->
-      spatial = int(1..3)
-      {input, kernel, opts} = convolution(type, spatial)
-      assert_same([input, kernel], &Nx.conv(&1, &2, opts), tolerance: 16)
-    end
-  )
+  property :conv,
+           "over every option, in one to three dimensions",
+           [over: types(), runs: 4],
+           fn _op, type ->
+             spatial = int(1..3)
+             {input, kernel, opts} = convolution(type, spatial)
+             assert_same([input, kernel], &Nx.conv(&1, &2, opts), tolerance: 16)
+           end
 
   property(:conv, "in four dimensions", [over: [{:f, 32}, {:f, 64}, {:c, 64}], runs: 1], fn _op,
                                                                                             type ->

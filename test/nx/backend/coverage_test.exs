@@ -29,9 +29,14 @@ defmodule Mlx.Backend.CoverageTest do
   end
 
   defp property({:property, _, [names, text | _]} = ast, found) when is_binary(text),
-    do: {ast, Enum.map(List.wrap(names), &name/1) ++ found}
+    do: {ast, names(names) ++ found}
 
   defp property(ast, found), do: {ast, found}
+
+  defp names({:sigil_w, _, [{:<<>>, _, [names]}, ~c"a"]}),
+    do: names |> String.split() |> Enum.map(&String.to_existing_atom/1)
+
+  defp names(names), do: names |> List.wrap() |> Enum.map(&name/1)
 
   defp name({:__aliases__, _, parts}), do: Module.concat(parts)
   defp name(name) when is_atom(name), do: name

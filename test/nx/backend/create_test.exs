@@ -28,19 +28,17 @@ defmodule Mlx.Backend.CreateTest do
     assert Nx.to_binary(copy, limit: limit) == Nx.to_binary(t, limit: limit)
   end)
 
-  property(
-    [:backend_copy, :backend_transfer],
-    "keep every bit there and back",
-    [over: types()],
-    fn op, type ->
-      t = tensor(type, shape())
-      there = Nx.backend_copy(t, backend())
-      same = apply(Nx, op, [there, backend()])
-      back = apply(Nx, op, [same, Nx.BinaryBackend])
-      assert {back.data.__struct__, back.shape} == {Nx.BinaryBackend, t.shape}
-      assert Nx.to_binary(back) == Nx.to_binary(t)
-    end
-  )
+  property [:backend_copy, :backend_transfer],
+           "keep every bit there and back",
+           [over: types()],
+           fn op, type ->
+             t = tensor(type, shape())
+             there = Nx.backend_copy(t, backend())
+             same = apply(Nx, op, [there, backend()])
+             back = apply(Nx, op, [same, Nx.BinaryBackend])
+             assert {back.data.__struct__, back.shape} == {Nx.BinaryBackend, t.shape}
+             assert Nx.to_binary(back) == Nx.to_binary(t)
+           end
 
   property(:backend_deallocate, "frees once", [over: types(), runs: 1], fn _op, type ->
     t = mlx(tensor(type, shape()))

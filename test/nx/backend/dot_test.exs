@@ -2,20 +2,20 @@ defmodule Mlx.Backend.DotTest do
   # Oracle: Nx.BinaryBackend.
   use Mlx.NxCase, async: true
 
-  property(
-    :dot,
-    "over any axes in any order, with batches, over mixed types",
-    [runs: 80],
-    fn _op ->
-      batch = for _ <- 1..int(0..2)//1, do: int(1..3)
-      contract = for _ <- 1..int(0..2)//1, do: int(1..3)
-      {l, l_axes} = operand(batch, contract)
-      {r, r_axes} = operand(batch, contract)
-      batch_axes = Enum.to_list(0..(length(batch) - 1)//1)
-      dot = &Nx.dot(&1, l_axes, batch_axes, &2, r_axes, batch_axes)
-      if Nx.Type.merge(l.type, r.type) != {:c, 128}, do: assert_same([l, r], dot, tolerance: 16)
-    end
-  )
+  property :dot,
+           "over any axes in any order, with batches, over mixed types",
+           [runs: 80],
+           fn _op ->
+             batch = for _ <- 1..int(0..2)//1, do: int(1..3)
+             contract = for _ <- 1..int(0..2)//1, do: int(1..3)
+             {l, l_axes} = operand(batch, contract)
+             {r, r_axes} = operand(batch, contract)
+             batch_axes = Enum.to_list(0..(length(batch) - 1)//1)
+             dot = &Nx.dot(&1, l_axes, batch_axes, &2, r_axes, batch_axes)
+
+             if Nx.Type.merge(l.type, r.type) != {:c, 128},
+               do: assert_same([l, r], dot, tolerance: 16)
+           end
 
   property(:dot, "of scalars, vectors and matrices", [over: types()], fn _op, type ->
     {m, k, n} = {int(1..4), int(1..4), int(1..4)}
@@ -23,27 +23,29 @@ defmodule Mlx.Backend.DotTest do
     assert_same([tensor(type, l, :small), tensor(type, r, :small)], &Nx.dot/2, tolerance: 16)
   end)
 
-  property(
-    :dot,
-    "of integers is exact and wraps, short and long",
-    [over: int_types(), runs: 1],
-    fn _op, type ->
-      for {m, k, n} <- [{2, 3, 2}, {20, 30, 20}],
-          do: assert_same([tensor(type, {m, k}), tensor(type, {k, n})], &Nx.dot/2)
-    end
-  )
+  property :dot,
+           "of integers is exact and wraps, short and long",
+           [over: int_types(), runs: 1],
+           fn _op, type ->
+             for {m, k, n} <- [{2, 3, 2}, {20, 30, 20}],
+                 do: assert_same([tensor(type, {m, k}), tensor(type, {k, n})], &Nx.dot/2)
+           end
 
-  property(
-    :dot,
-    "carries NaN and infinity to the sums they are in",
-    [over: float_types()],
-    fn _op, type ->
-      l = tensor(type, {3, 2}, :small)
-      r = Nx.tensor([[pick([:nan, :infinity]), 1], [1, 2]], type: type, backend: Nx.BinaryBackend)
-      l = Nx.add(l, Nx.tensor(0.25, type: type))
-      assert_same([l, r], &Nx.dot/2, tolerance: 16)
-    end
-  )
+  property :dot,
+           "carries NaN and infinity to the sums they are in",
+           [over: float_types()],
+           fn _op, type ->
+             l = tensor(type, {3, 2}, :small)
+
+             r =
+               Nx.tensor([[pick([:nan, :infinity]), 1], [1, 2]],
+                 type: type,
+                 backend: Nx.BinaryBackend
+               )
+
+             l = Nx.add(l, Nx.tensor(0.25, type: type))
+             assert_same([l, r], &Nx.dot/2, tolerance: 16)
+           end
 
   test "contraction axes pair up in their order" do
     l = Nx.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])

@@ -8,40 +8,42 @@ defmodule Mlx.Backend.IndexTest do
     assert_same([tensor(type, shape)], &Nx.slice(&1, starts, lengths, strides: strides))
   end)
 
-  property(
-    [:slice, :put_slice],
-    "from numbers and tensors of any integer type",
-    [runs: 40],
-    fn op ->
-      {shape, lengths, strides} = window()
-      starts = for _ <- lengths, do: int(-1..5)
+  property [:slice, :put_slice],
+           "from numbers and tensors of any integer type",
+           [runs: 40],
+           fn op ->
+             {shape, lengths, strides} = window()
+             starts = for _ <- lengths, do: int(-1..5)
 
-      moving =
-        for s <- starts,
-            do: pick([max(s, 0), Nx.tensor(s, type: pick([{:s, 8}, {:s, 32}, {:s, 64}]))])
+             moving =
+               for s <- starts,
+                   do: pick([max(s, 0), Nx.tensor(s, type: pick([{:s, 8}, {:s, 32}, {:s, 64}]))])
 
-      # Starts may be on the binary backend too.
-      binary =
-        for s <- moving, do: if(is_integer(s), do: s, else: Nx.backend_copy(s, Nx.BinaryBackend))
+             # Starts may be on the binary backend too.
+             binary =
+               for s <- moving,
+                   do: if(is_integer(s), do: s, else: Nx.backend_copy(s, Nx.BinaryBackend))
 
-      {a, b} =
-        {tensor(pick(types()), shape),
-         tensor(pick(real_types() -- [f: 64]), List.to_tuple(lengths), :small)}
+             {a, b} =
+               {tensor(pick(types()), shape),
+                tensor(pick(real_types() -- [f: 64]), List.to_tuple(lengths), :small)}
 
-      {a, fun} =
-        if op == :slice,
-          do: {a, &Nx.slice(&1, &2, lengths, strides: strides)},
-          else: {tensor(a.type, shape, :small), &Nx.put_slice(&1, &2, &3)}
+             {a, fun} =
+               if op == :slice,
+                 do: {a, &Nx.slice(&1, &2, lengths, strides: strides)},
+                 else: {tensor(a.type, shape, :small), &Nx.put_slice(&1, &2, &3)}
 
-      args = &if(op == :slice, do: [&1, &2], else: [&1, &2, &3])
+             args = &if(op == :slice, do: [&1, &2], else: [&1, &2, &3])
 
-      expected =
-        Nx.with_default_backend(Nx.BinaryBackend, fn -> apply(fun, args.(a, binary, b)) end)
+             expected =
+               Nx.with_default_backend(Nx.BinaryBackend, fn -> apply(fun, args.(a, binary, b)) end)
 
-      assert_equal(apply(fun, args.(mlx(a), moving, mlx(b))), expected, args: [a, moving, b])
-      assert_equal(apply(fun, args.(mlx(a), binary, b)), expected, args: [a, binary, b])
-    end
-  )
+             assert_equal(apply(fun, args.(mlx(a), moving, mlx(b))), expected,
+               args: [a, moving, b]
+             )
+
+             assert_equal(apply(fun, args.(mlx(a), binary, b)), expected, args: [a, binary, b])
+           end
 
   property(:put_slice, "over mixed types", [over: real_types()], fn _op, type ->
     {shape, lengths, _strides} = window()
@@ -56,39 +58,35 @@ defmodule Mlx.Backend.IndexTest do
     assert_same([t, indices(shape(1..2), t.shape, axes)], &Nx.gather(&1, &2, axes: axes))
   end)
 
-  property(
-    [Nx.Block.Take, Nx.Block.TakeAlongAxis],
-    "over types, axes and index types",
-    [over: types()],
-    fn block, type ->
-      t = tensor(type, shape(1..3))
-      axis = int(0..(Nx.rank(t) - 1))
-      within = 0..(elem(t.shape, axis) - 1)
-      along = put_elem(t.shape, axis, int(1..3))
+  property [Nx.Block.Take, Nx.Block.TakeAlongAxis],
+           "over types, axes and index types",
+           [over: types()],
+           fn block, type ->
+             t = tensor(type, shape(1..3))
+             axis = int(0..(Nx.rank(t) - 1))
+             within = 0..(elem(t.shape, axis) - 1)
+             along = put_elem(t.shape, axis, int(1..3))
 
-      {shape, fun} =
-        if block == Nx.Block.Take,
-          do: {shape(0..2), &Nx.take(&1, &2, axis: axis)},
-          else: {along, &Nx.take_along_axis(&1, &2, axis: axis)}
+             {shape, fun} =
+               if block == Nx.Block.Take,
+                 do: {shape(0..2), &Nx.take(&1, &2, axis: axis)},
+                 else: {along, &Nx.take_along_axis(&1, &2, axis: axis)}
 
-      assert_same([t, tensor(pick(int_types()), shape, within)], fun)
-    end
-  )
+             assert_same([t, tensor(pick(int_types()), shape, within)], fun)
+           end
 
-  property(
-    [:indexed_add, :indexed_put],
-    "over mixed types and axes, rows more than once",
-    [over: real_types()],
-    fn op, type ->
-      t = tensor(type, shape(1..3), :small)
-      axes = some_axes(t)
-      rows = int(1..5)
-      rest = for a <- Nx.axes(t), a not in axes, do: elem(t.shape, a)
-      updates = tensor(pick(real_types()), List.to_tuple([rows | rest]), :small)
-      indices = indices({rows}, t.shape, axes)
-      assert_same([t, indices, updates], &apply(Nx, op, [&1, &2, &3, [axes: axes]]))
-    end
-  )
+  property [:indexed_add, :indexed_put],
+           "over mixed types and axes, rows more than once",
+           [over: real_types()],
+           fn op, type ->
+             t = tensor(type, shape(1..3), :small)
+             axes = some_axes(t)
+             rows = int(1..5)
+             rest = for a <- Nx.axes(t), a not in axes, do: elem(t.shape, a)
+             updates = tensor(pick(real_types()), List.to_tuple([rows | rest]), :small)
+             indices = indices({rows}, t.shape, axes)
+             assert_same([t, indices, updates], &apply(Nx, op, [&1, &2, &3, [axes: axes]]))
+           end
 
   property([:indexed_add, :indexed_put], "of complex numbers", fn op ->
     t = tensor({:c, 64}, shape(1..2), :small)

@@ -19,34 +19,32 @@ defmodule Mlx.Backend.LinAlgTest do
   defp mul(a, b),
     do: if(Nx.rank(a) == 3, do: Nx.dot(a, [2], [0], b, [1], [0]), else: Nx.dot(a, b))
 
-  property(
-    :triangular_solve,
-    "in every orientation, with batches and vectors",
-    [over: [{:f, 32}, {:f, 64}, {:c, 64}], runs: 20],
-    fn _op, type ->
-      n = int(1..4)
-      batch = pick([[], [], [2]])
+  property :triangular_solve,
+           "in every orientation, with batches and vectors",
+           [over: [{:f, 32}, {:f, 64}, {:c, 64}], runs: 20],
+           fn _op, type ->
+             n = int(1..4)
+             batch = pick([[], [], [2]])
 
-      opts = [
-        lower: pick([true, false]),
-        left_side: pick([true, false]),
-        transform_a: pick([:none, :transpose])
-      ]
+             opts = [
+               lower: pick([true, false]),
+               left_side: pick([true, false]),
+               transform_a: pick([:none, :transpose])
+             ]
 
-      a = tensor(type, List.to_tuple(batch ++ [n, n]), 1..4)
-      b_dims = pick([[n], if(opts[:left_side], do: [n, 3], else: [3, n])])
-      b = tensor(type, List.to_tuple(batch ++ b_dims), -4..4)
+             a = tensor(type, List.to_tuple(batch ++ [n, n]), 1..4)
+             b_dims = pick([[n], if(opts[:left_side], do: [n, 3], else: [3, n])])
+             b = tensor(type, List.to_tuple(batch ++ b_dims), -4..4)
 
-      # Only the triangle is to be looked at.
-      triangle =
-        Nx.with_default_backend(Nx.BinaryBackend, fn ->
-          if(opts[:lower], do: Nx.tril(a), else: Nx.triu(a))
-        end)
+             # Only the triangle is to be looked at.
+             triangle =
+               Nx.with_default_backend(Nx.BinaryBackend, fn ->
+                 if(opts[:lower], do: Nx.tril(a), else: Nx.triu(a))
+               end)
 
-      args = [triangle, b]
-      assert_same(args, &Nx.LinAlg.triangular_solve(&1, &2, opts), tolerance: 20_000)
-    end
-  )
+             args = [triangle, b]
+             assert_same(args, &Nx.LinAlg.triangular_solve(&1, &2, opts), tolerance: 20_000)
+           end
 
   describe "triangular_solve" do
     test "raises for a singular matrix" do
@@ -190,16 +188,14 @@ defmodule Mlx.Backend.LinAlgTest do
     close(Nx.LinAlg.norm(Nx.tensor([3.0, 4.0])), 5.0)
   end
 
-  property(
-    Nx.Block.LinAlg.Determinant,
-    "of small matrices, with batches",
-    [runs: 15],
-    fn _block ->
-      n = int(1..4)
-      a = tensor(pick([{:f, 32}, {:f, 64}, {:c, 64}]), pick([{n, n}, {2, n, n}]), -3..3)
-      assert_same([a], &Nx.LinAlg.determinant/1, tolerance: 4000)
-    end
-  )
+  property Nx.Block.LinAlg.Determinant,
+           "of small matrices, with batches",
+           [runs: 15],
+           fn _block ->
+             n = int(1..4)
+             a = tensor(pick([{:f, 32}, {:f, 64}, {:c, 64}]), pick([{n, n}, {2, n, n}]), -3..3)
+             assert_same([a], &Nx.LinAlg.determinant/1, tolerance: 4000)
+           end
 
   property(Nx.Block.AllClose, "over mixed types", [over: real_types()], fn _block, type ->
     opts = [rtol: pick([0.0, 0.5]), atol: pick([0.0, 1.0]), equal_nan: pick([true, false])]

@@ -2,17 +2,15 @@ defmodule Mlx.Backend.OrderTest do
   # Oracle: Nx.BinaryBackend, which sorts stably in both directions and takes NaN for the greatest.
   use Mlx.NxCase, async: true
 
-  property(
-    [:sort, :argsort],
-    "over axes and directions, at the limits of every type",
-    [over: real_types(), runs: 6],
-    fn op, type ->
-      t = tensor(type, shape(1..4), pick([:extreme, 0..2]))
-      axis = int(0..(tuple_size(t.shape) - 1))
-      opts = [axis: axis, direction: pick([:asc, :desc]), stable: pick([true, false])]
-      assert_same([t], &apply(Nx, op, [&1, opts]))
-    end
-  )
+  property [:sort, :argsort],
+           "over axes and directions, at the limits of every type",
+           [over: real_types(), runs: 6],
+           fn op, type ->
+             t = tensor(type, shape(1..4), pick([:extreme, 0..2]))
+             axis = int(0..(tuple_size(t.shape) - 1))
+             opts = [axis: axis, direction: pick([:asc, :desc]), stable: pick([true, false])]
+             assert_same([t], &apply(Nx, op, [&1, opts]))
+           end
 
   property(Nx.Block.TopK, "is the head of the descending order", [over: real_types()], fn _,
                                                                                           type ->
@@ -21,18 +19,16 @@ defmodule Mlx.Backend.OrderTest do
     assert_same([t], &Nx.top_k(&1, k: k))
   end)
 
-  property(
-    [:sort, :argsort],
-    "of long axes",
-    [over: [{:s, 32}, {:f, 32}, {:u, 8}], runs: 1],
-    fn op, type ->
-      t = tensor(type, {3, 700}, pick([:any, 0..9]))
+  property [:sort, :argsort],
+           "of long axes",
+           [over: [{:s, 32}, {:f, 32}, {:u, 8}], runs: 1],
+           fn op, type ->
+             t = tensor(type, {3, 700}, pick([:any, 0..9]))
 
-      for direction <- [:asc, :desc],
-          axis <- [0, 1],
-          do: assert_same([t], &apply(Nx, op, [&1, [axis: axis, direction: direction]]))
-    end
-  )
+             for direction <- [:asc, :desc],
+                 axis <- [0, 1],
+                 do: assert_same([t], &apply(Nx, op, [&1, [axis: axis, direction: direction]]))
+           end
 
   test "NaN is the greatest, and descending is stable" do
     t = Nx.tensor([:nan, 1.0, :infinity, :neg_infinity])

@@ -11,24 +11,23 @@ defmodule Mlx.Backend.ReduceTest do
     assert_reduced(op, tensor(type, shape(1..2)), [])
   end)
 
-  property(
-    [:all, :any, :reduce_max, :reduce_min],
-    "over axes and keep_axes, at the limits of every type",
-    [over: real_types(), runs: 4],
-    fn op, type -> assert_reduced(op, tensor(type, shape(), :extreme), []) end
-  )
+  property [:all, :any, :reduce_max, :reduce_min],
+           "over axes and keep_axes, at the limits of every type",
+           [over: real_types(), runs: 4],
+           fn op, type -> assert_reduced(op, tensor(type, shape(), :extreme), []) end
 
-  property(
-    [:argmax, :argmin],
-    "over axes, ties and keep_axis",
-    [over: real_types(), runs: 6],
-    fn op, type ->
-      t = tensor(type, shape(), pick([:small, 0..1]))
-      axis = if t.shape == {}, do: nil, else: pick([nil, int(0..(tuple_size(t.shape) - 1))])
-      opts = [axis: axis, tie_break: pick([:low, :high]), keep_axis: pick([true, false])]
-      assert_same([t], &apply(Nx, op, [&1, opts]))
-    end
-  )
+  property [:argmax, :argmin],
+           "over axes, ties and keep_axis",
+           [over: real_types(), runs: 6],
+           fn op, type ->
+             t = tensor(type, shape(), pick([:small, 0..1]))
+
+             axis =
+               if t.shape == {}, do: nil, else: pick([nil, int(0..(tuple_size(t.shape) - 1))])
+
+             opts = [axis: axis, tie_break: pick([:low, :high]), keep_axis: pick([true, false])]
+             assert_same([t], &apply(Nx, op, [&1, opts]))
+           end
 
   property([:argmax, :argmin], "at the limits of every type", [over: real_types()], fn op, type ->
     t = tensor(type, {9}, :extreme)

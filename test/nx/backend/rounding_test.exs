@@ -3,17 +3,15 @@ defmodule Mlx.Backend.RoundingTest do
   # sign of NaN is 1.
   use Mlx.NxCase, async: true
 
-  property(
-    [:floor, :ceil, :round],
-    "over types, halves and large numbers among them",
-    [over: float_types(), runs: 6],
-    fn op, type ->
-      t = tensor(type, shape(), pick([:small, :finite]))
-      assert_same([t], &apply(Nx, op, [&1]), tolerance: 0)
-      large = Nx.multiply(t, Nx.tensor(pick([2.0 ** 10, 2.0 ** 13, 32.0]), type: type))
-      assert_same([large], &apply(Nx, op, [&1]), tolerance: 0)
-    end
-  )
+  property [:floor, :ceil, :round],
+           "over types, halves and large numbers among them",
+           [over: float_types(), runs: 6],
+           fn op, type ->
+             t = tensor(type, shape(), pick([:small, :finite]))
+             assert_same([t], &apply(Nx, op, [&1]), tolerance: 0)
+             large = Nx.multiply(t, Nx.tensor(pick([2.0 ** 10, 2.0 ** 13, 32.0]), type: type))
+             assert_same([large], &apply(Nx, op, [&1]), tolerance: 0)
+           end
 
   property([:sign, :negate, :abs], "over types", [over: real_types()], fn op, type ->
     # The sign of infinities is wrong, too.

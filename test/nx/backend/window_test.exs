@@ -2,16 +2,14 @@ defmodule Mlx.Backend.WindowTest do
   # Oracle: Nx.BinaryBackend, and values worked out by hand.
   use Mlx.NxCase, async: true
 
-  property(
-    [:window_sum, :window_product, :window_max, :window_min],
-    "over strides, paddings and dilations",
-    [over: real_types(), runs: 4],
-    fn op, type ->
-      t = tensor(type, shape(1..4, 5), :small)
-      {window, opts} = window(t)
-      assert_same([t], &apply(Nx, op, [&1, window, opts]), tolerance: 16)
-    end
-  )
+  property [:window_sum, :window_product, :window_max, :window_min],
+           "over strides, paddings and dilations",
+           [over: real_types(), runs: 4],
+           fn op, type ->
+             t = tensor(type, shape(1..4, 5), :small)
+             {window, opts} = window(t)
+             assert_same([t], &apply(Nx, op, [&1, window, opts]), tolerance: 16)
+           end
 
   property([:window_sum, :window_product], "of complex numbers", fn op ->
     t = tensor({:c, 64}, shape(1..2, 5), :small)
@@ -19,16 +17,14 @@ defmodule Mlx.Backend.WindowTest do
     assert_same([t], &apply(Nx, op, [&1, window, opts]), tolerance: 16)
   end)
 
-  property(
-    [:window_max, :window_min],
-    "at the limits of every type",
-    [over: real_types()],
-    fn op, type ->
-      t = tensor(type, shape(1..2, 5), :extreme)
-      {window, opts} = window(t)
-      assert_same([t], &apply(Nx, op, [&1, window, opts]))
-    end
-  )
+  property [:window_max, :window_min],
+           "at the limits of every type",
+           [over: real_types()],
+           fn op, type ->
+             t = tensor(type, shape(1..2, 5), :extreme)
+             {window, opts} = window(t)
+             assert_same([t], &apply(Nx, op, [&1, window, opts]))
+           end
 
   property([:window_sum, :window_product], "of integers wrap", [over: int_types()], fn op, type ->
     t = tensor(type, shape(1..2, 5))
@@ -36,68 +32,64 @@ defmodule Mlx.Backend.WindowTest do
     assert_same([t], &apply(Nx, op, [&1, window, opts]))
   end)
 
-  property(
-    [:window_scatter_max, :window_scatter_min],
-    "add at the extreme, the last among equals, over mixed types",
-    [over: real_types(), runs: 4],
-    fn op, type ->
-      shape = shape(1..3, 4)
-      window = List.to_tuple(for d <- Tuple.to_list(shape), do: int(1..min(d, 2)))
-      opts = [strides: for(_ <- 1..tuple_size(shape), do: int(1..2)), padding: :valid]
-      source = tensor(pick([type, {:u, 8}, {:f, 32}]), places(shape, window, opts), 1..5)
-      args = [tensor(type, shape, 0..3), source, tensor(type, {}, 0..2)]
-      assert_same(args, &apply(Nx, op, [&1, &2, &3, window, opts]))
-    end
-  )
+  property [:window_scatter_max, :window_scatter_min],
+           "add at the extreme, the last among equals, over mixed types",
+           [over: real_types(), runs: 4],
+           fn op, type ->
+             shape = shape(1..3, 4)
+             window = List.to_tuple(for d <- Tuple.to_list(shape), do: int(1..min(d, 2)))
+             opts = [strides: for(_ <- 1..tuple_size(shape), do: int(1..2)), padding: :valid]
+             source = tensor(pick([type, {:u, 8}, {:f, 32}]), places(shape, window, opts), 1..5)
+             args = [tensor(type, shape, 0..3), source, tensor(type, {}, 0..2)]
+             assert_same(args, &apply(Nx, op, [&1, &2, &3, window, opts]))
+           end
 
-  property(
-    [:window_scatter_max, :window_scatter_min],
-    "leave out what falls on the padding",
-    fn op ->
-      shape = shape(1..2, 4)
-      window = List.to_tuple(for _ <- 1..tuple_size(shape), do: 2)
-      padding = for _ <- 1..tuple_size(shape), do: {int(0..1), int(0..1)}
-      opts = [strides: for(_ <- 1..tuple_size(shape), do: int(1..2)), padding: padding]
+  property [:window_scatter_max, :window_scatter_min],
+           "leave out what falls on the padding",
+           fn op ->
+             shape = shape(1..2, 4)
+             window = List.to_tuple(for _ <- 1..tuple_size(shape), do: 2)
+             padding = for _ <- 1..tuple_size(shape), do: {int(0..1), int(0..1)}
+             opts = [strides: for(_ <- 1..tuple_size(shape), do: int(1..2)), padding: padding]
 
-      if Enum.all?(Enum.zip(Tuple.to_list(shape), padding), fn {d, {l, h}} -> d + l + h > 1 end) do
-        args = [
-          tensor({:s, 32}, shape, 0..5),
-          tensor({:s, 32}, places(shape, window, opts), 1..5),
-          tensor({:s, 32}, {}, 0..2)
-        ]
+             if Enum.all?(Enum.zip(Tuple.to_list(shape), padding), fn {d, {l, h}} ->
+                  d + l + h > 1
+                end) do
+               args = [
+                 tensor({:s, 32}, shape, 0..5),
+                 tensor({:s, 32}, places(shape, window, opts), 1..5),
+                 tensor({:s, 32}, {}, 0..2)
+               ]
 
-        assert_same(args, &apply(Nx, op, [&1, &2, &3, window, opts]))
-      end
-    end
-  )
+               assert_same(args, &apply(Nx, op, [&1, &2, &3, window, opts]))
+             end
+           end
 
-  property(
-    [
-      Nx.Block.CumulativeSum,
-      Nx.Block.CumulativeProduct,
-      Nx.Block.CumulativeMin,
-      Nx.Block.CumulativeMax
-    ],
-    "along any axis, forwards and backwards",
-    [over: real_types()],
-    fn block, type ->
-      t = tensor(type, shape(1..4), pick([:small, 0..3]))
-      opts = [axis: int(0..(tuple_size(t.shape) - 1)), reverse: pick([true, false])]
-      assert_same([t], &apply(Nx, cumulative(block), [&1, opts]), tolerance: 16)
-    end
-  )
+  property [
+             Nx.Block.CumulativeSum,
+             Nx.Block.CumulativeProduct,
+             Nx.Block.CumulativeMin,
+             Nx.Block.CumulativeMax
+           ],
+           "along any axis, forwards and backwards",
+           [over: real_types()],
+           fn block, type ->
+             t = tensor(type, shape(1..4), pick([:small, 0..3]))
+             opts = [axis: int(0..(tuple_size(t.shape) - 1)), reverse: pick([true, false])]
+             assert_same([t], &apply(Nx, cumulative(block), [&1, opts]), tolerance: 16)
+           end
 
-  property(
-    [
-      Nx.Block.CumulativeSum,
-      Nx.Block.CumulativeProduct,
-      Nx.Block.CumulativeMin,
-      Nx.Block.CumulativeMax
-    ],
-    "of integers at their limits",
-    [over: int_types()],
-    fn block, type -> assert_same([tensor(type, {7})], &apply(Nx, cumulative(block), [&1])) end
-  )
+  property [
+             Nx.Block.CumulativeSum,
+             Nx.Block.CumulativeProduct,
+             Nx.Block.CumulativeMin,
+             Nx.Block.CumulativeMax
+           ],
+           "of integers at their limits",
+           [over: int_types()],
+           fn block, type ->
+             assert_same([tensor(type, {7})], &apply(Nx, cumulative(block), [&1]))
+           end
 
   property([Nx.Block.CumulativeSum, Nx.Block.CumulativeProduct], "of complex numbers", fn block ->
     t = tensor({:c, 64}, {2, 4}, :small)
