@@ -4,7 +4,7 @@ defmodule Mlx.Backend.ReduceTest do
   use Mlx.NxCase, async: true
 
   property([:sum, :product], "over axes and keep_axes", [over: types()], fn op, type ->
-    assert_reduced(op, tensor(type, shape(), :small), tolerance: 16)
+    assert_reduced(op, tensor(type, shape(0..4, 3), :small), tolerance: 16)
   end)
 
   property([:sum, :product], "of integers wrap", [over: int_types()], fn op, type ->

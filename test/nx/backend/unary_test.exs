@@ -36,7 +36,7 @@ defmodule Mlx.Backend.UnaryTest do
            "everywhere, and at the limits of every float type",
            [over: float_types(), runs: 6],
            fn op, type ->
-             # Large angles have no digits left, and values below the least normal number none.
+             # Large angles have no digits left.
              values = if op in [:sin, :cos, :tan], do: :any, else: :extreme
              near = for range <- [2, 10, 0.01], _ <- 1..4, do: (:rand.uniform() - 0.5) * range
              t = Nx.tensor(near, type: type, backend: Nx.BinaryBackend)
@@ -60,7 +60,7 @@ defmodule Mlx.Backend.UnaryTest do
     assert_equal(apply(Nx, op, [mlx(t)]), expected,
       args: [t],
       tolerance: tolerances[op] || tolerances[:default],
-      relative: op not in @absolute
+      relative: op not in @absolute && :flushed
     )
   end
 
