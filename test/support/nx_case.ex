@@ -66,7 +66,7 @@ defmodule Mlx.NxCase do
     least = if opts[:relative], do: least(expected.type), else: 1
     pairs = Enum.zip(Nx.to_flat_list(actual), Nx.to_flat_list(expected))
 
-    flushed? = fn a, e -> opts[:relative] == :flushed and a == 0 and abs(e) < least end
+    flushed? = fn a, e -> opts[:relative] == :flushed and a == 0 and is_number(e) and abs(e) < least end
 
     for {{a, e}, position} <- Enum.with_index(pairs),
         not (close?(a, e, precision, least) or flushed?.(a, e)) do

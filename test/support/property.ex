@@ -66,6 +66,7 @@ defmodule Mlx.Property do
   @doc "How often this process calls the callback or block `name` of `Mlx.Backend` in `fun`."
   def count_calls(name, fun) do
     {function, spec} = if block?(name), do: {:block, @struct}, else: {name, true}
+    Code.ensure_loaded!(Mlx.Backend)
     :erlang.trace_pattern({Mlx.Backend, function, :_}, spec, [])
     fun |> calls() |> Enum.count(&(&1 == name))
   end
