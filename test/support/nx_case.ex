@@ -43,6 +43,23 @@ defmodule Mlx.NxCase do
   end
 
   @doc """
+  What `fun` gives for `args`, operation by operation and as one program of `Mlx.Compiler`: both
+  have the same bits.
+  """
+  def both(args \\ [], fun) do
+    eager = apply(fun, args)
+    jitted = Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler)
+    assert bits(jitted) == bits(eager)
+    eager
+  end
+
+  defp bits(container) do
+    Nx.Defn.Composite.reduce(container, [], fn t, all ->
+      [{t.type, t.shape, t.names, Nx.to_binary(t)} | all]
+    end)
+  end
+
+  @doc """
   Asserts that `actual` is on the backend under test and equals `expected`: shape, type, names,
   and every value, floats within `:tolerance` times their type's precision (default 4). That is
   the precision of 1 for smaller numbers, unless `relative: true` asks for theirs. With
