@@ -25,8 +25,18 @@ defmodule Mlx.Backend do
 
   ## Types
 
-  `u8` to `u64`, `s8` to `s64`, `f16`, `bf16`, `f32`, `f64` and `c64`. The types below 8 bits, the
-  8-bit floats and `c128` raise `ArgumentError`. On GPUs `f64` is computed by the CPU.
+  All of Nx. On GPUs `f64` is computed by the CPU.
+
+  MLX has no integers below 8 bits and no 8-bit floats. `u2`, `u4`, `s2`, `s4`, `f8` and `f8_e4m3fn`
+  take a byte per element on the device; integers are computed in 8 bits and wrap in their own, and
+  8-bit floats are computed in `f32` and rounded as Nx does it. `Nx.to_binary/1` and
+  `Nx.from_binary/3` see the packed bits that Nx specifies.
+
+  `c128` is the exception: its tensors stay on `Nx.BinaryBackend`, see "Fallback". Making one, or
+  an operation on one and tensors of this backend, such as `Nx.fft/2` of `f64`, falls back, and
+  results of other types come back to the device. What is computed from `c128` tensors alone is
+  computed, and stays, there; positions for `Nx.slice/4` and `Nx.gather/3` of one have to be on
+  `Nx.BinaryBackend` as well.
 
   ## Where Nx leaves the result open
 
@@ -42,21 +52,23 @@ defmodule Mlx.Backend do
 
   ## Reductions by a function
 
-  `Nx.reduce/4` and `Nx.window_reduce/5` call their function once per element that goes into one
-  result, for all results at once: with vectorized scalars, whose values it must not ask for.
-  Functions that are nothing but `Nx.add/2`, `Nx.multiply/2`, `Nx.max/2` or `Nx.min/2` become the
-  reduction of that kind.
+  The function of `Nx.reduce/4` and `Nx.window_reduce/5` is traced, as the body of a `defn` is, and
+  folded on the device in the order that Nx defines. One that is nothing but `Nx.add/2`,
+  `Nx.multiply/2`, `Nx.max/2` or `Nx.min/2` becomes the reduction of that kind. One that cannot be
+  traced, because it reads values or computes with tensors of its own, is a case for the fallback.
 
   ## Fallback
 
-  Every operation of Nx runs on the device. For one that a later version of Nx adds, what happens
-  instead is a policy, `config :mlx, fallback: :warn`:
+  Every operation of Nx runs on the device, for every type but `c128`. For that one, and for
+  operations that a later version of Nx adds, what happens instead is a policy,
+  `config :mlx, fallback: :warn`:
 
     * `:warn` (default) computes with `Nx.BinaryBackend` and logs a warning
     * `:silent` does so without a word
     * `:raise` raises `Mlx.Error`
 
-  Each emits the telemetry event `[:mlx, :fallback]` with the metadata `:op`.
+  Each emits the telemetry event `[:mlx, :fallback]` with the metadata `:op`, the name of the
+  callback of `Nx.Backend`, the module of the block, or `:jit` for a function of `Mlx.Compiler`.
 
   ## Inspection
 
@@ -69,7 +81,7 @@ defmodule Mlx.Backend do
   import Kernel, except: [inspect: 2]
 
   alias Mlx.Backend, as: B
-  alias Mlx.Backend.{Fold, Inspect, Operands, Programs}
+  alias Mlx.Backend.{Bits, Fallback, Fold, Inspect, Operands, Programs}
   alias Mlx.{Device, Lower, Native, Type}
   alias Nx.Tensor, as: T
 
@@ -88,19 +100,27 @@ defmodule Mlx.Backend do
 
   # Known by its bytes: as keys, 0.0 and -0.0 were one before OTP 27.
   @impl true
+  def constant(%T{type: {:c, 128}} = out, number, _opts),
+    do: Fallback.run(:constant, out, [number, []])
+
   def constant(%T{type: type} = out, number, opts),
-    do: create(:constant, out, [number], Type.scalar(number, Type.held!(type)), opts)
+    do: create(:constant, out, [number], Type.scalar(number, type), opts)
 
   @impl true
+  def iota(%T{type: {:c, 128}} = out, axis, _opts), do: Fallback.run(:iota, out, [axis, []])
   def iota(out, axis, opts), do: create(:iota, out, [axis], axis, opts)
 
   @impl true
+  def eye(%T{type: {:c, 128}} = out, _opts), do: Fallback.run(:eye, out, [[]])
   def eye(out, opts), do: create(:eye, out, [], nil, opts)
 
   @impl true
+  def from_binary(%T{type: {:c, 128}} = out, binary, _opts),
+    do: Fallback.run(:from_binary, out, [binary, []])
+
   def from_binary(%T{type: type, shape: shape} = out, binary, opts) do
-    binary = if is_list(binary), do: IO.iodata_to_binary(binary), else: binary
-    put(out, Native.from_binary(worker(opts), Type.held!(type), shape, binary))
+    bits = if is_list(binary), do: :erlang.list_to_bitstring(binary), else: binary
+    put(out, Bits.write(worker(opts), type, shape, bits))
   end
 
   defp create(name, %T{type: type, shape: shape} = out, args, known_by, opts) do
@@ -148,7 +168,8 @@ defmodule Mlx.Backend do
   end
 
   @impl true
-  def to_binary(%T{data: %B{ref: ref}}, limit), do: Native.to_binary(ref, limit)
+  def to_binary(%T{type: type, shape: shape, data: %B{ref: ref}}, limit),
+    do: Bits.read(ref, type, shape, limit)
 
   @impl true
   def to_batched(%T{shape: batch_shape} = out, %T{shape: shape} = tensor, opts) do
@@ -190,27 +211,40 @@ defmodule Mlx.Backend do
 
   @impl true
   def block(struct, output, args, fun) do
-    {leaves, tensors} = Operands.leaves(args)
+    if Fallback.c128?([output | args]) do
+      Fallback.block(struct, args, fun)
+    else
+      {leaves, tensors} = Operands.leaves(args)
 
-    case Lower.block(struct, output, leaves) do
-      :default -> apply(fun, [struct | args])
-      trees -> Operands.run_guarded(struct, trees, output, leaves, Operands.refs(tensors))
+      case Lower.block(struct, output, leaves) do
+        :default -> apply(fun, [struct | args])
+        trees -> Operands.run_guarded(struct, trees, output, leaves, Operands.refs(tensors))
+      end
     end
   end
 
   ## Reductions by a function of the caller's
 
   @impl true
-  defdelegate reduce(out, t, acc, opts, fun), to: Fold
+  def reduce(out, t, acc, opts, fun) do
+    if Fallback.c128?([out, t, acc]),
+      do: Fallback.run(:reduce, out, [t, acc, opts, fun]),
+      else: Fold.reduce(out, t, acc, opts, fun)
+  end
 
   @impl true
-  defdelegate window_reduce(out, t, acc, dims, opts, fun), to: Fold
+  def window_reduce(out, t, acc, dims, opts, fun) do
+    if Fallback.c128?([out, t, acc]),
+      do: Fallback.run(:window_reduce, out, [t, acc, dims, opts, fun]),
+      else: Fold.window_reduce(out, t, acc, dims, opts, fun)
+  end
 
   ## Operations, generated from the lowering
   #
   # A binary operation whose operands are on this backend already, as nearly always, becomes
   #
-  #     def add(%T{type: type, shape: shape} = out, %T{data: %B{ref: ref0}} = arg0, ...arg1) do
+  #     def add(%T{type: type, shape: shape} = out, %T{data: %B{ref: ref0}} = arg0, ...arg1)
+  #         when type != {:c, 128} do
   #       key = {:add, type, shape, {arg0.type, arg0.shape}, {arg1.type, arg1.shape}}
   #
   #       case Programs.lookup(key) do
@@ -231,8 +265,7 @@ defmodule Mlx.Backend do
     kinds = Operands.kinds(name, arity - 1)
     args = Macro.generate_arguments(arity - 1, __MODULE__)
 
-    if :list not in kinds and name != :triangular_solve and
-         Lower.status(name) in [:native, :composed] do
+    if :list not in kinds and name != :triangular_solve do
       tensors = for {:tensor, arg} <- Enum.zip(kinds, args), do: arg
       refs = tensors |> length() |> Macro.generate_arguments(Mlx.Backend.Operands)
       slots = tensors |> Enum.with_index() |> Map.new()
@@ -261,7 +294,8 @@ defmodule Mlx.Backend do
         end
 
       @impl true
-      def unquote(name)(%T{type: type, shape: shape} = out, unquote_splicing(patterns)) do
+      def unquote(name)(%T{type: type, shape: shape} = out, unquote_splicing(patterns))
+          when type != {:c, 128} do
         key = {unquote(name), type, shape, unquote_splicing(parts)}
 
         case Programs.lookup(key) do

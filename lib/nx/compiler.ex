@@ -42,7 +42,10 @@ defmodule Mlx.Compiler do
       the program is posted. Reading the tensor they are given waits for it, and so does a hook
       inside a branch, to know whether that is taken.
 
-  `Nx.runtime_call/4`, other loops and reductions with an anonymous function raise `Mlx.Error`
+  A function with `c128` in it cannot be a program. `config :mlx, fallback: :warn` and `:silent`
+  have `Nx.Defn.Evaluator` evaluate it on `Mlx.Backend`, and `:raise` raises, see `Mlx.Backend`.
+
+  `Nx.runtime_call/4` and other loops raise `Mlx.Error`
   with the kind `:unsupported`. `Nx.Defn.Evaluator` runs them on `Mlx.Backend`.
 
   ## Cache
@@ -63,7 +66,7 @@ defmodule Mlx.Compiler do
   @behaviour Nx.Defn.Compiler
 
   alias Mlx.{Backend, Device, Native}
-  alias Mlx.Compiler.{Cache, Export, Output, Trace}
+  alias Mlx.Compiler.{Cache, Evaluated, Export, Output, Trace}
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
 
@@ -121,7 +124,9 @@ defmodule Mlx.Compiler do
 
   `args` are tensors, templates or containers of them, of which only types and shapes matter;
   lists and functions among them are options, part of the program. The program takes one input
-  per tensor and gives one output per tensor, both flattened in the order of `Nx.Container`.
+  per tensor and gives one output per tensor, both flattened in the order of `Nx.Container`. Types
+  that MLX lacks take the arrays that hold them: integers below 8 bits are in `u8` and `s8`, a byte
+  each, and the bits of 8-bit floats in `u8`.
 
   Constant tensors that the function captures become part of the program, up to 256 elements
   each. For larger ones it raises `ArgumentError`: pass those as arguments. Raises `Mlx.Error`
@@ -214,26 +219,33 @@ defmodule Mlx.Compiler do
 
     :telemetry.span([:mlx, :compile], metadata, fn ->
       expr = fun.(vars)
-      trace = Trace.run(expr, vars, hooks: hook_names)
-      inputs = input_types(trace, vars)
 
-      program = %{
-        native: Native.build(inputs, trace.instructions, trace.outputs),
-        worker: worker,
-        device: device,
-        used: used(trace.parameters, 0),
-        captured: Enum.map(trace.captured, &upload(&1, device)),
-        output: Output.plan(expr),
-        hooks: Enum.map(trace.hooks, &hook/1)
-      }
+      case Trace.run(expr, vars, hooks: hook_names) do
+        :c128 ->
+          sizes = %{instructions: 0, inputs: length(Composite.flatten_list(vars)), outputs: 0}
+          {%{evaluated: expr, worker: worker, device: device}, Map.merge(metadata, sizes)}
 
-      sizes = %{
-        instructions: length(trace.instructions),
-        inputs: length(inputs),
-        outputs: length(trace.outputs)
-      }
+        trace ->
+          inputs = input_types(trace, vars)
 
-      {program, Map.merge(metadata, sizes)}
+          program = %{
+            native: Native.build(inputs, trace.instructions, trace.outputs),
+            worker: worker,
+            device: device,
+            used: used(trace.parameters, 0),
+            captured: Enum.map(trace.captured, &upload(&1, device)),
+            output: Output.plan(expr),
+            hooks: Enum.map(trace.hooks, &hook/1)
+          }
+
+          sizes = %{
+            instructions: length(trace.instructions),
+            inputs: length(inputs),
+            outputs: length(trace.outputs)
+          }
+
+          {program, Map.merge(metadata, sizes)}
+      end
     end)
   end
 
@@ -275,6 +287,11 @@ defmodule Mlx.Compiler do
 
   defp signature_of(%{} = map), do: :maps.map(fn _key, value -> signature_of(value) end, map)
 
+  defp run(%{evaluated: expr, device: device} = program, args, hooks) do
+    args = for arg <- args, do: fn -> placed(arg.(), program) end
+    Evaluated.run(expr, args, device, hooks)
+  end
+
   defp run(%{output: output} = program, args, hooks) do
     inputs = inputs(args, program.used, program)
     refs = Native.run_program(program.native, inputs, program.worker)
@@ -302,6 +319,9 @@ defmodule Mlx.Compiler do
 
   defp inputs([arg | args], [true | used], program),
     do: [input(arg.(), program) | inputs(args, used, program)]
+
+  defp placed(%T{type: {:c, 128}} = tensor, _program), do: tensor
+  defp placed(tensor, program), do: %{tensor | data: %Backend{ref: input(tensor, program)}}
 
   defp input(%T{data: %Backend{ref: ref}}, %{device: device} = program) do
     case Native.device(ref) do

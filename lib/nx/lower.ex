@@ -5,7 +5,8 @@ defmodule Mlx.Lower do
   # arguments after it (backend options dropped), and returns the tree that computes it. Tensors
   # among the arguments are leaves: their `data` is their slot.
   #
-  # The result has exactly the template's type and shape, whatever the operands' types are.
+  # The result has the template's shape and the type that holds the template's (`Mlx.Type.held!/1`),
+  # whatever the operands' types are.
 
   alias Mlx.Lower
 
@@ -17,6 +18,7 @@ defmodule Mlx.Lower do
     Lower.Convert,
     Lower.Shape,
     Lower.Reduce,
+    Lower.Fold,
     Lower.Window,
     Lower.Index,
     Lower.Dot,
@@ -41,21 +43,15 @@ defmodule Mlx.Lower do
     :inspect
   ]
 
-  @unsupported [
-    reduce: "a reduction by an arbitrary function runs Elixir code per element",
-    window_reduce: "a window reduction by an arbitrary function runs Elixir code per element"
-  ]
-
   @lowered Map.new(@families, fn family -> {family, family.__lowered__()} end)
   @table for {family, names} <- @lowered, {name, status} <- names, do: {name, {family, status}}
 
   names = Keyword.keys(@table)
-  known = names ++ Keyword.keys(@unsupported)
   computing = Keyword.keys(Nx.Backend.behaviour_info(:callbacks)) -- @not_computing
 
   problems = [
-    {"neither lowered nor listed as unsupported", computing -- known},
-    {"lowered without being a callback of Nx.Backend", known -- computing},
+    {"not lowered", computing -- names},
+    {"lowered without being a callback of Nx.Backend", names -- computing},
     {"lowered twice", names -- Enum.uniq(names)}
   ]
 
@@ -67,25 +63,35 @@ defmodule Mlx.Lower do
   end
 
   @type tree :: Lower.Tree.tree()
-  @type status :: :native | :composed | {:unsupported, String.t()}
+  @type status :: :native | :composed | :host
 
   @doc "The tree (or one per result) that computes the callback `name` of Nx.Backend."
   @spec lower(atom, Nx.Tensor.t(), [term]) :: tree | [tree]
+  def lower(name, out, args) do
+    if Lower.Narrow.any?(out, args),
+      do: Lower.Narrow.lower(name, out, args, &wide/3),
+      else: wide(name, out, args)
+  end
+
   for {name, {family, _status}} <- @table do
-    def lower(unquote(name), out, args),
+    defp wide(unquote(name), out, args),
       do: unquote(family).unquote(Lower.Family.function(name))(out, args)
   end
 
-  def lower(name, _out, _args) do
+  defp wide(name, _out, _args) do
     raise Mlx.Error,
       kind: :unsupported,
       op: to_string(name),
-      message: "Mlx does not support it yet: #{reason(name)}"
+      message: "it is not an operation of this version of Nx"
   end
 
   @doc "The trees of an `Nx.Block` struct, or `:default` when its default function is to be used."
   @spec block(struct, Nx.Tensor.t() | tuple, [term]) :: tree | [tree] | :default
-  defdelegate block(struct, out, args), to: Lower.Block, as: :lower
+  def block(struct, out, args) do
+    if Lower.Narrow.any?(out, args),
+      do: Lower.Narrow.lower(struct, out, args, &Lower.Block.lower/3),
+      else: Lower.Block.lower(struct, out, args)
+  end
 
   @doc """
   What Nx specifies to raise depending on values: the tree of a bool that tells whether to raise,
@@ -93,11 +99,13 @@ defmodule Mlx.Lower do
   """
   @spec guard(atom | struct, Nx.Tensor.t() | tuple, [term], tree | [tree]) ::
           {tree, Exception.t()} | nil
-  def guard(:triangular_solve, _out, [a | _], _trees),
-    do: {Lower.LinAlg.singular(a), %ArgumentError{message: "can't solve for singular matrix"}}
+  def guard(:triangular_solve, _out, [a | _], _trees) do
+    {Lower.LinAlg.singular(Lower.Narrow.widen(a)),
+     %ArgumentError{message: "can't solve for singular matrix"}}
+  end
 
-  def guard(%Nx.Block.LinAlg.Cholesky{}, out, _args, tree) do
-    {Lower.Decompose.indefinite(tree, out),
+  def guard(%Nx.Block.LinAlg.Cholesky{}, %{type: type} = out, _args, tree) do
+    {Lower.Decompose.indefinite(Lower.Narrow.widened(tree, type), Lower.Narrow.widen(out)),
      %ArgumentError{message: "cholesky needs positive-definite matrices"}}
   end
 
@@ -107,9 +115,6 @@ defmodule Mlx.Lower do
   @spec status(atom) :: status
   for {name, {_family, status}} <- @table, do: def(status(unquote(name)), do: unquote(status))
 
-  for {name, why} <- @unsupported,
-      do: def(status(unquote(name)), do: {:unsupported, unquote(why)})
-
   @doc "Every computing callback with its status, in alphabetical order."
   @spec table() :: [{atom, status}]
   def table, do: for(name <- unquote(Enum.sort(computing)), do: {name, status(name)})
@@ -117,7 +122,4 @@ defmodule Mlx.Lower do
   @doc "The callbacks of Nx.Backend that compute nothing."
   @spec not_computing() :: [atom]
   def not_computing, do: @not_computing
-
-  for {name, why} <- @unsupported, do: defp(reason(unquote(name)), do: unquote(why))
-  defp reason(_name), do: "it is not an operation of Nx.Backend"
 end

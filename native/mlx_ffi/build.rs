@@ -199,16 +199,33 @@ fn has_format(compiler: &str) -> Result<bool> {
 /// The functions are wrappers of one call each: more optimisation only takes longer.
 const FLAGS: &[&str] = &["-std=c++20", "-O1"];
 
-/// Compiles mlx-c and the shim, or takes what an earlier run made. Cargo runs this script once per
-/// set of packages that it builds together, and the sources take minutes.
+/// The shim: what Mlx adds to mlx-c.
+const SHIM: &[&str] = &["cpp/error.cpp", "cpp/host_kernel.cpp"];
+
 fn compile(mlx: &Path, mlx_c: &Path, out: &Path) -> Result<()> {
     let compiler = cxx()?;
-    let own = ["cpp/error.cpp", "cpp/shim.h"];
+    let shared = compile_mlx_c(mlx, mlx_c, out, &compiler)?;
+    compiling(mlx, mlx_c, &compiler)
+        .files(SHIM)
+        .try_compile("mlx_shim")?;
+    let runtime = if cfg!(target_os = "macos") {
+        "c++"
+    } else {
+        "stdc++"
+    };
+    println!("cargo:rustc-link-search=native={}", shared.display());
+    println!("cargo:rustc-link-search=native={}", out.display());
+    println!("cargo:rustc-link-lib=static=mlxc");
+    println!("cargo:rustc-link-lib=static=mlx_shim");
+    println!("cargo:rustc-link-lib=dylib={runtime}");
+    Ok(())
+}
+
+/// Compiles mlx-c, or takes what an earlier run made: cargo runs this script once per set of
+/// packages that it builds together, and the sources take minutes. Answers the archive's folder.
+fn compile_mlx_c(mlx: &Path, mlx_c: &Path, out: &Path, compiler: &str) -> Result<PathBuf> {
     let mut key = DefaultHasher::new();
-    (mlx, mlx_c, &compiler, FLAGS).hash(&mut key);
-    for file in own {
-        fs::read(file)?.hash(&mut key);
-    }
+    (mlx, mlx_c, compiler, FLAGS).hash(&mut key);
     let shared = target_dir(out)?.join(format!("mlx-c-{:016x}", key.finish()));
     let archive = shared.join("libmlxc.a");
 
@@ -220,34 +237,30 @@ fn compile(mlx: &Path, mlx_c: &Path, out: &Path) -> Result<()> {
             .filter(|path| path.file_name().is_some_and(|name| name != "error.cpp"))
             .collect();
         sources.sort();
-        let mut build = cc::Build::new();
-        build
-            .cpp(true)
-            .compiler(compiler)
-            .include(mlx.join("include"))
-            .include(mlx_c)
+        compiling(mlx, mlx_c, compiler)
             .files(sources)
-            .files(own.iter().filter(|file| file.ends_with(".cpp")))
-            .flag(format!("-ffile-prefix-map={}=mlx-c", mlx_c.display()))
-            .flags(FLAGS)
-            .debug(false)
-            .warnings(false)
-            .cargo_warnings(false)
-            .cargo_metadata(false);
-        build.try_compile("mlxc")?;
+            .try_compile("mlxc")?;
         fs::create_dir_all(&shared)?;
         // Renamed into place, since another run may be at the same.
         fs::rename(out.join("libmlxc.a"), &archive)?;
     }
-    let runtime = if cfg!(target_os = "macos") {
-        "c++"
-    } else {
-        "stdc++"
-    };
-    println!("cargo:rustc-link-search=native={}", shared.display());
-    println!("cargo:rustc-link-lib=static=mlxc");
-    println!("cargo:rustc-link-lib=dylib={runtime}");
-    Ok(())
+    Ok(shared)
+}
+
+fn compiling(mlx: &Path, mlx_c: &Path, compiler: &str) -> cc::Build {
+    let mut build = cc::Build::new();
+    build
+        .cpp(true)
+        .compiler(compiler)
+        .include(mlx.join("include"))
+        .include(mlx_c)
+        .flag(format!("-ffile-prefix-map={}=mlx-c", mlx_c.display()))
+        .flags(FLAGS)
+        .debug(false)
+        .warnings(false)
+        .cargo_warnings(false)
+        .cargo_metadata(false);
+    build
 }
 
 /// Cargo's target folder, four above the one given to this script.

@@ -134,24 +134,6 @@ defmodule Mlx.BackendTest do
     end
   end
 
-  describe "types that MLX lacks" do
-    test "are refused with a remedy" do
-      for type <- [:u4, :s2, :f8, :c128] do
-        assert_raise ArgumentError, ~r/does not support the type #{type} yet/, fn ->
-          Nx.tensor(1, type: type)
-        end
-
-        assert_raise ArgumentError, ~r/does not support the type #{type} yet/, fn ->
-          Nx.iota({2}, type: type)
-        end
-
-        assert_raise ArgumentError, ~r/does not support the type #{type} yet/, fn ->
-          Nx.as_type(Nx.tensor(1), type)
-        end
-      end
-    end
-  end
-
   describe "pointers" do
     test "are refused with a remedy" do
       assert_raise ArgumentError, ~r/to_pointer.*Nx.to_binary/, fn ->

@@ -438,7 +438,6 @@ defmodule Mlx.CompilerTest do
       cases = [
         {fn t -> Nx.runtime_call(t, t, [], fn t, _ -> t end) end,
          ~r"runtime_call.*Nx.Defn.Evaluator"},
-        {fn t -> Nx.reduce(t, 0, &Nx.add/2) end, ~r"reduce.*Nx.Defn.Evaluator"},
         {mystery, ~r"mystery: it is not an operation of this version of Nx"}
       ]
 
@@ -453,8 +452,9 @@ defmodule Mlx.CompilerTest do
     test "a chain of 20,000 operations is traced and built in seconds" do
       deep = fn t -> Enum.reduce(1..20_000, t, fn _, t -> Nx.sin(Nx.cos(t)) end) end
       fun = Nx.Defn.compile(deep, [Nx.template({2}, :f32)], compiler: Mlx.Compiler)
-      assert [x, x] = Nx.to_flat_list(fun.(Nx.tensor([0.0, 1.0])))
+      assert [x, y] = Nx.to_flat_list(fun.(Nx.tensor([0.0, 1.0])))
       assert_in_delta x, 0.69, 0.01
+      assert_in_delta x, y, 1.0e-6
     end
 
     test "thousands of results" do

@@ -3,8 +3,8 @@ defmodule Mlx.Nx.OpTableTest do
   use ExUnit.Case, async: true
 
   @sources Path.wildcard(Path.expand("../../lib/nx/lower/*.ex", __DIR__))
-  @keywords [:axes, :do, :lengths]
-  @tables [:unary, :arith, :compare]
+  @keywords [:axes, :do, :instructions, :lengths]
+  @tables [:unary, :host, :arith, :compare]
 
   test "every operation that a lowering names is in the native table, with as many attributes" do
     {ops, _types} = Mlx.NIF.op_table()
@@ -18,7 +18,7 @@ defmodule Mlx.Nx.OpTableTest do
 
   test "the types that tensors are held in are the native ones" do
     {_ops, types} = Mlx.NIF.op_table()
-    assert Enum.sort(Mlx.Type.held()) == Enum.sort(types -- [:bool])
+    assert Enum.sort(Mlx.Type.own()) == Enum.sort(types -- [:bool])
   end
 
   # What stands before a list of operands, `{op, [tree]}`, and in the tables of names.

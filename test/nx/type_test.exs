@@ -25,15 +25,21 @@ defmodule Mlx.TypeTest do
   end
 
   test "every scalar equals the element that Nx makes" do
-    for type <- Type.held(), number <- [0, 1, 3, 100] do
-      assert Type.scalar(number, type) ==
-               Nx.to_binary(Nx.tensor([number], type: type, backend: Nx.BinaryBackend))
+    for type <- Type.own() ++ Type.narrow(), number <- [0, 1, 3, 100, -3] do
+      assert Type.scalar(number, type) == element(number, type)
     end
 
-    for type <- [f: 16, bf: 16, f: 32, f: 64, c: 64], number <- [0.1, -3.14, 1.0e-3] do
-      assert Type.scalar(number, type) ==
-               Nx.to_binary(Nx.tensor([number], type: type, backend: Nx.BinaryBackend))
+    for type <- [f: 8, f8_e4m3fn: 8, f: 16, bf: 16, f: 32, f: 64, c: 64],
+        number <- [0.1, -3.14, 1.0e-3, -0.0, 1.97, 1.0e6] do
+      assert Type.scalar(number, type) == element(number, type)
     end
+  end
+
+  defp element(number, type) do
+    [number]
+    |> Nx.tensor(type: type, backend: Nx.BinaryBackend)
+    |> Nx.to_binary()
+    |> Type.element(type)
   end
 
   test "complex numbers" do
@@ -50,13 +56,32 @@ defmodule Mlx.TypeTest do
     end
   end
 
-  test "types that MLX lacks are refused with a remedy" do
-    for type <- [:u2, :u4, :s2, :s4, :f8, :f8_e4m3fn, :c128] do
-      refute Type.held?(Nx.Type.normalize!(type))
+  test "integers below 8 bits take a byte, with their sign" do
+    assert Type.element(<<3::4>>, {:u, 4}) == <<3>>
+    assert Type.element(<<-3::4>>, {:s, 4}) == <<-3>>
+    assert Type.elements(<<1::2, -1::2, -2::2>>, {:s, 2}) == [<<1>>, <<-1>>, <<-2>>]
+    assert Type.elements(<<1::2, -1::2, -2::2>>, {:u, 2}) == [<<1>>, <<3>>, <<2>>]
+    assert Type.elements(<<1, 2>>, {:f, 8}) == [<<1>>, <<2>>]
+    assert Type.scalar(17, {:u, 4}) == <<1>>
+    assert Type.scalar(9, {:s, 4}) == <<-7>>
+  end
 
-      assert_raise ArgumentError, ~r/does not support the type #{type} yet.*Use the type/, fn ->
-        Type.held!(Nx.Type.normalize!(type))
-      end
+  test "8-bit floats take names, and those without infinity their greatest number" do
+    assert Type.scalar(:nan, {:f, 8}) == <<0x7E>>
+    assert Type.scalar(:neg_infinity, {:f, 8}) == <<0xFC>>
+    assert Type.scalar(:infinity, {:f8_e4m3fn, 8}) == <<0x7E>>
+    assert Type.scalar(:nan, {:f8_e4m3fn, 8}) == <<0x7F>>
+  end
+
+  test "every type has arrays that hold it, but for one, which is refused with a remedy" do
+    for type <- Type.own(), do: assert(Type.held!(type) == type and Type.wide(type) == type)
+
+    for type <- Type.narrow() do
+      assert Type.held!(type) in [u: 8, s: 8]
+      assert Type.wide(type) in Type.own()
     end
+
+    assert length(Type.own() ++ Type.narrow()) == 19
+    assert_raise ArgumentError, ~r/c128.*Use the type :c64/, fn -> Type.held!({:c, 128}) end
   end
 end

@@ -62,8 +62,7 @@ defmodule Mlx.NxCase do
   @doc """
   Asserts that `actual` is on the backend under test and equals `expected`: shape, type, names,
   and every value, floats within `:tolerance` times their type's precision (default 4). That is
-  the precision of 1 for smaller numbers, unless `relative: true` asks for theirs. With
-  `relative: :flushed` zero will do for what is below the least normal number.
+  the precision of 1 for smaller numbers, unless `relative: true` asks for theirs.
   """
   def assert_equal(actual, expected, opts \\ [])
 
@@ -83,10 +82,7 @@ defmodule Mlx.NxCase do
     least = if opts[:relative], do: least(expected.type), else: 1
     pairs = Enum.zip(Nx.to_flat_list(actual), Nx.to_flat_list(expected))
 
-    flushed? = fn a, e -> opts[:relative] == :flushed and a == 0 and is_number(e) and abs(e) < least end
-
-    for {{a, e}, position} <- Enum.with_index(pairs),
-        not (close?(a, e, precision, least) or flushed?.(a, e)) do
+    for {{a, e}, position} <- Enum.with_index(pairs), not close?(a, e, precision, least) do
       flunk("""
       element #{position} differs: #{inspect(a)} instead of #{inspect(e)}
 

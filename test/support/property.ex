@@ -68,11 +68,12 @@ defmodule Mlx.Property do
     {function, spec} = if block?(name), do: {:block, @struct}, else: {name, true}
     Code.ensure_loaded!(Mlx.Backend)
     :erlang.trace_pattern({Mlx.Backend, function, :_}, spec, [])
-    fun |> calls() |> Enum.count(&(&1 == name))
+    called = if block?(name), do: name, else: {Mlx.Backend, name}
+    fun |> calls() |> Enum.count(&(&1 == called))
   end
 
   @doc """
-  The calls that `fun` makes of functions with a trace pattern, in order: their names, or what
+  The calls that `fun` makes of functions with a trace pattern, in order: `{module, name}`, or what
   the pattern says.
   """
   def calls(fun) do
@@ -90,7 +91,7 @@ defmodule Mlx.Property do
 
   defp collect(calls) do
     receive do
-      {:trace, _pid, :call, {_module, name, _arity}} -> collect([name | calls])
+      {:trace, _pid, :call, {module, name, _arity}} -> collect([{module, name} | calls])
       {:trace, _pid, :call, _function, struct} -> collect([struct | calls])
       {:calls, pid} -> send(pid, {self(), Enum.reverse(calls)})
     end

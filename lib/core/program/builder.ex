@@ -3,12 +3,14 @@ defmodule Mlx.Program.Builder do
   # Turns trees of operations into instructions over numbered slots, equal subtrees into one.
   #
   # A tree is a leaf `%{data: slot}`, a node `{op, [tree]}`, or `{:elem, node, k}`, the k-th result
-  # of a node that has several.
+  # of a node that has several. A leaf's data may be a tree, which computes it.
 
   alias Mlx.NIF
 
   @type tree ::
-          %{data: non_neg_integer} | {atom | tuple, [tree]} | {:elem, tuple, non_neg_integer}
+          %{data: non_neg_integer | tree}
+          | {atom | tuple, [tree]}
+          | {:elem, tuple, non_neg_integer}
   @opaque t :: {next :: non_neg_integer, NIF.instructions(), %{tuple => non_neg_integer}}
 
   # Known without the native library, so that lowering needs none; a test compares it with the op
@@ -26,7 +28,8 @@ defmodule Mlx.Program.Builder do
 
   @doc "Adds what the tree needs, and answers the slot of its value."
   @spec add(t, tree) :: {non_neg_integer, t}
-  def add(builder, %{data: slot}), do: {slot, builder}
+  def add(builder, %{data: slot}) when is_integer(slot), do: {slot, builder}
+  def add(builder, %{data: tree}), do: add(builder, tree)
 
   def add(builder, {:elem, node, k}) do
     {slot, builder} = add(builder, node)

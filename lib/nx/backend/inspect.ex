@@ -6,7 +6,7 @@ defmodule Mlx.Backend.Inspect do
   import Inspect.Algebra
 
   alias Mlx.Backend, as: B
-  alias Mlx.Native
+  alias Mlx.{Native, Type}
   alias Nx.Tensor, as: T
 
   @show_backend Application.compile_env(:mlx, :add_backend_on_inspect, true)
@@ -15,13 +15,17 @@ defmodule Mlx.Backend.Inspect do
   def inspect(%T{data: %B{ref: ref}} = tensor, opts) do
     elements =
       try do
-        Nx.Backend.inspect(tensor, Native.to_binary(ref, limit(tensor, opts)), opts)
+        tensor |> bytes() |> Nx.Backend.inspect(Native.to_binary(ref, limit(tensor, opts)), opts)
       rescue
         error in Mlx.Error -> Exception.message(error)
       end
 
     if @show_backend, do: concat([heading(ref), line(), elements]), else: elements
   end
+
+  # Nx 0.13 takes whole bytes only, and an array has one for each integer of fewer bits.
+  defp bytes(%T{type: type} = t),
+    do: if(Type.packed?(type), do: %{t | type: Type.held!(type)}, else: t)
 
   # `Nx.Backend.inspect/3` tells a cut tensor by an element beyond the limit.
   defp limit(%T{shape: shape}, %{limit: :infinity}), do: Tuple.product(shape)

@@ -4,7 +4,7 @@ defmodule Mlx.Backend.Operands do
   # tree of the lowering becomes instructions, and the promise becomes the template's data.
 
   alias Mlx.Backend, as: B
-  alias Mlx.Backend.{Fallback, Programs}
+  alias Mlx.Backend.{Bits, Fallback, Programs}
   alias Mlx.{Device, Lower, Native, Type}
   alias Mlx.Program.Builder
   alias Nx.Tensor, as: T
@@ -105,8 +105,10 @@ defmodule Mlx.Backend.Operands do
 
   if @check do
     defp checked(%T{type: type, shape: shape}, ref) do
+      held = Type.held!(type)
+
       case Native.describe(ref) do
-        {^type, ^shape} ->
+        {^held, ^shape} ->
           ref
 
         made ->
@@ -141,10 +143,9 @@ defmodule Mlx.Backend.Operands do
   constants of the program; larger ones are copied.
   """
   def import_and_run(name, out, args, kinds) do
-    case Lower.status(name) do
-      {:unsupported, reason} -> Fallback.run(name, out, args, reason)
-      _ -> import_and_lower(name, out, args, kinds)
-    end
+    if Fallback.c128?([out | args]),
+      do: Fallback.run(name, out, args),
+      else: import_and_lower(name, out, args, kinds)
   end
 
   defp import_and_lower(name, out, args, kinds) do
@@ -192,13 +193,13 @@ defmodule Mlx.Backend.Operands do
   defp constant?(%T{shape: shape}), do: shape == {}
 
   defp constant(%T{type: type} = t),
-    do: {{:constant, Type.held!(type), Nx.to_binary(t)}, []}
+    do: {{:constant, Type.held!(type), Type.element(Nx.to_binary(t), type)}, []}
 
   defp ref(%T{data: %B{ref: ref}}, _worker), do: ref
   defp ref(t, worker), do: import_tensor(t, worker)
 
   defp import_tensor(%T{type: type, shape: shape} = t, worker),
-    do: Native.from_binary(worker, Type.held!(type), shape, Nx.to_binary(t))
+    do: Bits.write(worker, type, shape, Nx.to_binary(t))
 
   defp worker(tensors) do
     device =

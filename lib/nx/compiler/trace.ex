@@ -8,7 +8,7 @@ defmodule Mlx.Compiler.Trace do
   # program numbers its inputs first. The walk therefore numbers results from a base no program
   # reaches, and inputs in the order met below it; the end renumbers both.
 
-  alias Mlx.Compiler.{Control, Counter, Unsupported}
+  alias Mlx.Compiler.{Control, Counter, Function, Unsupported}
   alias Mlx.Lower
   alias Mlx.Program.Builder
   alias Nx.Defn.{Composite, Expr}
@@ -42,9 +42,18 @@ defmodule Mlx.Compiler.Trace do
 
   Options: `:keep`, how many of the first parameters are inputs even when they are not used;
   `:hooks`, the names of hooks that the call gives a callback to.
+
+  Answers `:c128` for a function that computes with complex numbers of that type, or takes or
+  returns them: MLX has none.
   """
-  @spec run(Nx.Container.t(), [Nx.Container.t()], keyword) :: t
+  @spec run(Nx.Container.t(), [Nx.Container.t()], keyword) :: t | :c128
   def run(container, vars, opts \\ []) do
+    walk(container, vars, opts)
+  catch
+    {__MODULE__, :c128} -> :c128
+  end
+
+  defp walk(container, vars, opts) do
     bindings =
       for %T{data: %Expr{op: :parameter, args: [i], id: id}} <- Composite.flatten_list(vars),
           into: %{},
@@ -114,6 +123,8 @@ defmodule Mlx.Compiler.Trace do
   # The id of a constant is its number, type and shape. Where 0.0 and -0.0 are one map key, two
   # constants would share a slot; the builder merges equal ones by their bytes instead.
   @doc "The value of a node."
+  def value(%T{type: {:c, 128}}, _state), do: throw({__MODULE__, :c128})
+
   def value(%T{data: %Expr{op: :constant, args: [number]}} = t, state) do
     constant(number, t, state)
   end
@@ -191,16 +202,11 @@ defmodule Mlx.Compiler.Trace do
     {value, hook(callback, expr, ref, state)}
   end
 
-  defp node(op, _args, _t, _state) when op in [:fun, :runtime_call] do
-    Unsupported.node!(op)
-  end
+  defp node(:runtime_call, _args, _t, _state), do: Unsupported.node!(:runtime_call)
 
   defp node(op, args, t, state) do
-    case @operations do
-      %{^op => {:unsupported, reason}} -> Unsupported.operation!(op, reason)
-      %{^op => _status} -> :ok
-      %{} -> Unsupported.operation!(op, "it is not an operation of this version of Nx")
-    end
+    unless is_map_key(@operations, op),
+      do: Unsupported.operation!(op, "it is not an operation of this version of Nx")
 
     {args, state} = arguments(op, args, state)
     lower = fn args, state -> emit(Lower.lower(op, flat(t), args), t, state) end
@@ -233,7 +239,13 @@ defmodule Mlx.Compiler.Trace do
 
   defp arguments(_op, args, state), do: Enum.map_reduce(args, state, &argument/2)
 
-  @doc "A node as a leaf for lowering; anything but nodes and lists of them as it is."
+  @doc """
+  A node as a leaf for lowering, a function as a program of its own; anything but nodes and lists
+  of them as it is.
+  """
+  def argument(%T{data: %Expr{op: :fun, args: [params, body, _name]}, type: type}, state),
+    do: {Function.of(params, body, type, type), state}
+
   def argument(%T{data: %Expr{}} = t, state) do
     {slot, state} = value(t, state)
     {leaf(t, slot), state}

@@ -7,8 +7,9 @@ defmodule Mlx.Compiler.Unsupported do
             "operation, on Mlx.Backend all the same"
 
   @nodes %{
-    fun: "an anonymous function inside a reduction",
+    fun: "a hook inside the function of a reduction",
     runtime_call: "runtime_call, which calls Elixir in the middle of a program",
+    c128: "complex numbers of double precision (c128), which MLX lacks, into a program",
     export: "hook into a program that is to be saved, for its callback is Elixir code"
   }
 
@@ -16,7 +17,7 @@ defmodule Mlx.Compiler.Unsupported do
   @spec node!(atom) :: no_return
   def node!(op), do: unsupported!(op, "#{Map.fetch!(@nodes, op)}")
 
-  @doc "Raises for an operation that the lowering lists as unsupported, with its reason."
+  @doc "Raises for an operation that there is no lowering for."
   @spec operation!(atom, String.t()) :: no_return
   def operation!(op, reason), do: unsupported!(op, "#{op}: #{reason}")
 

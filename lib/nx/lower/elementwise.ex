@@ -3,26 +3,12 @@ defmodule Mlx.Lower.Elementwise do
   # Operations that MLX has as Nx means them, for every type that Nx lets through.
   use Mlx.Lower.Family
 
-  unary tanh: :tanh,
-        sinh: :sinh,
-        cosh: :cosh,
-        tan: :tan,
-        asin: :arcsin,
-        acos: :arccos,
-        atan: :arctan,
-        asinh: :arcsinh,
-        acosh: :arccosh,
-        atanh: :arctanh,
-        log: :log,
-        log1p: :log1p,
-        sqrt: :sqrt,
-        rsqrt: :rsqrt,
+  unary sqrt: :sqrt,
         floor: :floor,
         ceil: :ceil,
         negate: :negative,
-        bitwise_not: :bitwise_invert
-
-  unary conjugate: :conjugate
+        bitwise_not: :bitwise_invert,
+        conjugate: :conjugate
 
   arith add: :add,
         subtract: :subtract,

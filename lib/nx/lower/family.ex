@@ -4,10 +4,12 @@ defmodule Mlx.Lower.Family do
   # `lower_NAME(out, args)` and records the name with its status, which `Mlx.Lower` collects:
   #
   #     unary exp: :exp                      the operand cast to out's type, one MLX operation
+  #     host exp: :exp                       as unary; a host kernel on CPUs
   #     arith add: :add                      both operands cast to out's type
   #     compare less: :less                  both cast to their merged type; bool becomes u8
   #     lower :name, out, [args] do ...      MLX has the operation
   #     compose :name, out, [args] do ...    several MLX operations make it up
+  #     hosted :name, out, [args] do ...     a host kernel on CPUs, for floats
   #
   # For example `arith add: :add` becomes
   #
@@ -32,10 +34,13 @@ defmodule Mlx.Lower.Family do
     end
   end
 
-  defmacro unary(table) do
+  defmacro unary(table), do: unary(table, :native)
+  defmacro host(table), do: unary(table, :host)
+
+  defp unary(table, status) do
     for {name, op} <- table do
       quote do
-        @lowered {unquote(name), :native}
+        @lowered {unquote(name), unquote(status)}
         def unquote(function(name))(%{type: type}, [%{type: type}] = args),
           do: {unquote(op), args}
 
@@ -74,6 +79,8 @@ defmodule Mlx.Lower.Family do
 
   defmacro lower(name, out, args, do: body), do: define(name, :native, out, args, body)
   defmacro compose(name, out, args, do: body), do: define(name, :composed, out, args, body)
+
+  defmacro hosted(name, out, args, do: body), do: define(name, :host, out, args, body)
 
   defp define(name, status, out, args, body) do
     quote do

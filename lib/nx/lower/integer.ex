@@ -69,10 +69,12 @@ defmodule Mlx.Lower.Integer do
   defp integer_remainder(l, r),
     do: {:subtract, [l, {:multiply, [{:floor_divide, [l, r]}, r]}]}
 
-  # Between magnitudes the signs cannot differ, and no correction loses digits.
+  # Between magnitudes the signs cannot differ, and no correction loses digits. A dividend that is
+  # left as it is keeps the sign of its zero.
   defp float_remainder(l, r, type) do
     rest = {:remainder, [{:abs, [l]}, {:abs, [r]}]}
-    where({:less, [l, const(0, type)]}, {:negative, [rest]}, rest)
+    signed = where({:less, [l, const(0, type)]}, {:negative, [rest]}, rest)
+    where({:equal, [rest, l]}, l, signed)
   end
 
   # The amount is masked, for a shift beyond the width is undefined even where it is not selected.

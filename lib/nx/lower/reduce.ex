@@ -21,13 +21,13 @@ defmodule Mlx.Lower.Reduce do
         do: reduce(:sum_axes, x, axes, opts[:keep_axes]),
         else: blocked_sum(x, t.shape, axes, opts[:keep_axes], out.shape)
 
-    cast(sum, type, out.type)
+    back(sum, type, out.type)
   end
 
   lower :product, out, [t, opts] do
     type = wide(out.type)
     product = reduce(:prod_axes, cast(t, type), axes(opts[:axes], t.shape), opts[:keep_axes])
-    cast(product, type, out.type)
+    back(product, type, out.type)
   end
 
   lower :all, _out, [t, opts] do
@@ -132,6 +132,10 @@ defmodule Mlx.Lower.Reduce do
 
   defp wide(type) when type in @half, do: {:f, 32}
   defp wide(type), do: type
+
+  # MLX sums short integers in 32 bits.
+  defp back(tree, {kind, size}, to) when kind in [:u, :s] and size < 32, do: astype(tree, to)
+  defp back(tree, type, to), do: cast(tree, type, to)
 
   defp exact?({kind, _}), do: kind in [:u, :s]
 end

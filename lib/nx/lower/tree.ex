@@ -1,13 +1,13 @@
 defmodule Mlx.Lower.Tree do
   @moduledoc false
   # The vocabulary in which lowerings are written. A tree is a leaf (a tensor whose data is its
-  # slot), a node `{op, [tree]}`, or `{:elem, node, k}`. Nodes carry no type or shape: whoever
-  # builds one knows both, and says so where a cast needs them. Operands of one MLX operation
+  # slot, or a tree), a node `{op, [tree]}`, or `{:elem, node, k}`. Nodes carry no type or shape:
+  # whoever builds one knows both, and says so where a cast needs them. Operands of one MLX operation
   # must have equal types, for MLX's own promotion differs from Nx's.
 
   alias Nx.Tensor, as: T
 
-  @type leaf :: %{:data => non_neg_integer, optional(any) => any}
+  @type leaf :: %{:data => non_neg_integer | tree, optional(any) => any}
   @type tree :: leaf | {op :: atom | tuple, [tree]} | {:elem, tree, non_neg_integer}
 
   @doc "The leaf `t` as `type`. Widening only: `convert/3` has Nx's rules for float to integer."

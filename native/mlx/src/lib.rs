@@ -5,8 +5,8 @@
 //! times. [`Promise`] is a result that the worker has yet to fill in. Knows nothing of the BEAM,
 //! but for the decoders that the feature `nif` adds.
 //!
-//! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `halt`, `memory`, `ops`,
-//! `stream` and `version`.
+//! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `halt`, `host`, `kernel`,
+//! `memory`, `ops`, `stream` and `version`.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +18,10 @@ pub mod dtype;
 pub mod error;
 #[allow(unsafe_code)]
 mod halt;
+#[allow(unsafe_code)]
+mod host;
+#[allow(unsafe_code)]
+mod kernel;
 #[allow(unsafe_code)]
 pub mod memory;
 #[allow(unsafe_code)]

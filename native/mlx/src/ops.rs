@@ -6,6 +6,8 @@
 #[macro_use]
 mod macros;
 mod conv;
+mod float;
+mod fold;
 mod index;
 mod integer;
 mod linalg;
@@ -17,8 +19,10 @@ use smallvec::SmallVec;
 use crate::array::{Array, Vector};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::host;
+use crate::program::{Body, Program, Run};
 use crate::shape::Shape;
-use crate::stream::{Stream, Streams};
+use crate::stream::Stream;
 
 /// What an operation makes: nearly always one array.
 pub type Made = SmallVec<[Array; 1]>;
@@ -31,42 +35,46 @@ ops! {
 
     // Elementwise, one operand
     Abs => |[x], s| c!(mlx_abs(x), s);
-    Arccos => |[x], s| c!(mlx_arccos(x), s);
-    Arccosh => |[x], s| c!(mlx_arccosh(x), s);
-    Arcsin => |[x], s| c!(mlx_arcsin(x), s);
-    Arcsinh => |[x], s| c!(mlx_arcsinh(x), s);
-    Arctan => |[x], s| c!(mlx_arctan(x), s);
-    Arctanh => |[x], s| c!(mlx_arctanh(x), s);
+    Arccos => host |[x], s| c!(mlx_arccos(x), s);
+    Arccosh => host |[x], s| c!(mlx_arccosh(x), s);
+    Arcsin => host |[x], s| c!(mlx_arcsin(x), s);
+    Arcsinh => host |[x], s| c!(mlx_arcsinh(x), s);
+    Arctan => host |[x], s| c!(mlx_arctan(x), s);
+    Arctanh => host |[x], s| c!(mlx_arctanh(x), s);
     Astype(dtype: Dtype) => |[x], s| c!(mlx_astype(x, dtype), s);
     BitwiseInvert => |[x], s| c!(mlx_bitwise_invert(x), s);
+    Cbrt => host |[x], s| float::cbrt(x, s);
     Ceil => |[x], s| c!(mlx_ceil(x), s);
     Conjugate => |[x], s| c!(mlx_conjugate(x), s);
     Contiguous => |[x], s| c!(mlx_contiguous(x, false), s);
-    Cos => |[x], s| c!(mlx_cos(x), s);
-    Cosh => |[x], s| c!(mlx_cosh(x), s);
-    Erf => |[x], s| c!(mlx_erf(x), s);
-    Erfinv => |[x], s| c!(mlx_erfinv(x), s);
-    Exp => |[x], s| c!(mlx_exp(x), s);
-    Expm1 => |[x], s| c!(mlx_expm1(x), s);
+    Convert(dtype: Dtype) => |[x], s| host::convert(x, dtype, s).unwrap_or_else(|| float::convert(x, dtype, s));
+    Cos => host |[x], s| c!(mlx_cos(x), s);
+    Cosh => host |[x], s| c!(mlx_cosh(x), s);
+    Erf => host |[x], s| c!(mlx_erf(x), s);
+    Erfc => host |[x], s| float::erfc(x, s);
+    Erfinv => host |[x], s| c!(mlx_erfinv(x), s);
+    Exp => host |[x], s| c!(mlx_exp(x), s);
+    Expm1 => host |[x], s| c!(mlx_expm1(x), s);
     Floor => |[x], s| c!(mlx_floor(x), s);
     Imag => |[x], s| c!(mlx_imag(x), s);
     Isinf => |[x], s| c!(mlx_isinf(x), s);
     Isnan => |[x], s| c!(mlx_isnan(x), s);
-    Log => |[x], s| c!(mlx_log(x), s);
-    Log1p => |[x], s| c!(mlx_log1p(x), s);
+    Log => host |[x], s| c!(mlx_log(x), s);
+    Log1p => host |[x], s| c!(mlx_log1p(x), s);
     LogicalNot => |[x], s| c!(mlx_logical_not(x), s);
     Negative => |[x], s| c!(mlx_negative(x), s);
     Real => |[x], s| c!(mlx_real(x), s);
     Reciprocal => |[x], s| c!(mlx_reciprocal(x), s);
-    Rsqrt => |[x], s| c!(mlx_rsqrt(x), s);
-    Sigmoid => |[x], s| c!(mlx_sigmoid(x), s);
+    RoundAway => host |[x], s| float::round_away(x, s);
+    Rsqrt => host |[x], s| c!(mlx_rsqrt(x), s);
+    Sigmoid => host |[x], s| c!(mlx_sigmoid(x), s);
     Sign => |[x], s| c!(mlx_sign(x), s);
-    Sin => |[x], s| c!(mlx_sin(x), s);
-    Sinh => |[x], s| c!(mlx_sinh(x), s);
+    Sin => host |[x], s| c!(mlx_sin(x), s);
+    Sinh => host |[x], s| c!(mlx_sinh(x), s);
     Sqrt => |[x], s| c!(mlx_sqrt(x), s);
     Square => |[x], s| c!(mlx_square(x), s);
-    Tan => |[x], s| c!(mlx_tan(x), s);
-    Tanh => |[x], s| c!(mlx_tanh(x), s);
+    Tan => host |[x], s| c!(mlx_tan(x), s);
+    Tanh => host |[x], s| c!(mlx_tanh(x), s);
     View(dtype: Dtype) => |[x], s| c!(mlx_view(x, dtype), s);
 
     // Elementwise, two operands, broadcast against each other
@@ -125,6 +133,9 @@ ops! {
     SoftmaxAxes(axes: Vec<i32>, precise: bool) => |[x], s| c!(mlx_softmax_axes(x, [axes], precise), s);
     SumAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_sum_axes(x, [axes], keep), s);
 
+    // Reductions by a program of two inputs, the element and what is so far, over the first axis
+    Fold(body: Body) => run |[x, acc], r| fold::fold(x, acc, body, r);
+
     // Scans
     Cummax(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummax_axis(x, axis, reverse, inclusive), s);
     Cummin(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummin_axis(x, axis, reverse, inclusive), s);
@@ -181,12 +192,13 @@ impl Op {
     }
 
     /// Adds it to MLX's graph, on the stream that can run it.
-    pub fn eval(&self, operands: &[&Array], streams: &Streams, made: &mut Made) -> Result<()> {
+    pub fn eval(&self, operands: &[&Array], run: &Run, made: &mut Made) -> Result<()> {
+        let streams = run.streams;
         let is_f64 = |array: &&Array| array.dtype() == Dtype::Float64;
         // A GPU has no f64 and no linear algebra; asking is only worth it where there is a choice.
         let needs_cpu = streams.cpu.is_some()
             && (self.needs_cpu() || self.makes_f64() || operands.iter().any(is_f64));
-        self.call(operands, streams.pick(needs_cpu), made)
+        self.call(operands, streams.pick(needs_cpu), run, made)
             .and_then(|()| self.settle(operands, made))
             .map_err(|error| error.within(self.variant(), described(operands)))
     }
@@ -201,6 +213,15 @@ impl Op {
             Array::eval_all(made)?;
         }
         Ok(())
+    }
+
+    /// Whether each element of its result depends on one element of each operand only.
+    fn is_elementwise(&self) -> bool {
+        match self {
+            Self::Astype(_) | Self::Convert(_) | Self::View(_) | Self::Constant(..) => true,
+            Self::Matmul => false,
+            _ => !self.has_attributes() && !self.needs_cpu(),
+        }
     }
 
     fn makes_f64(&self) -> bool {
@@ -277,6 +298,7 @@ attributes! {
     Vec<i64> => &'a [i64], |v| v;
     Shape => &'a Shape, |v| v;
     Bytes => &'a Bytes, |v| v;
+    Body => &'a Program, |v| &v.0;
 }
 
 /// What mlx-c takes in place of an argument of ours.

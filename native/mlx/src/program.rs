@@ -1,5 +1,7 @@
 //! Programs: instructions over numbered slots, checked once and run many times.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::array::Array;
@@ -20,7 +22,7 @@ pub struct Instruction {
 
 /// Instructions over slots. The inputs have the first slots; each instruction's results follow in
 /// order. A slot is dropped after its last use, so that MLX can reuse its buffer.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Program {
     inputs: usize,
     /// What the inputs must be, where that is to be checked at each run.
@@ -31,12 +33,24 @@ pub struct Program {
     unused: Vec<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Step {
     instruction: Instruction,
     /// The slots that no later instruction and no output uses.
     dead: SmallVec<[u32; 2]>,
 }
+
+/// What the operations of a run have at hand.
+pub struct Run<'a> {
+    /// Where they run.
+    pub streams: &'a Streams,
+    /// Whether nobody wants the results any more.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// A program inside of an operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Body(pub Arc<Program>);
 
 impl Program {
     /// Checks that every operand and output is a slot that exists by then.
@@ -126,6 +140,16 @@ impl Program {
         }
     }
 
+    /// Its instructions, in order.
+    pub(crate) fn instructions(&self) -> impl ExactSizeIterator<Item = &Instruction> {
+        self.steps.iter().map(|step| &step.instruction)
+    }
+
+    /// The slots that it returns.
+    pub(crate) fn results(&self) -> &[u32] {
+        &self.outputs
+    }
+
     /// How many arrays it takes.
     pub fn inputs(&self) -> usize {
         self.inputs
@@ -152,8 +176,9 @@ impl Program {
         &self,
         inputs: impl ExactSizeIterator<Item = Result<Array>>,
         streams: &Streams,
-        cancelled: impl Fn() -> bool,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<Array>> {
+        let run = Run { streams, cancelled };
         if inputs.len() != self.inputs {
             let (wanted, found) = (self.inputs, inputs.len());
             return Err(Error::invalid(
@@ -180,7 +205,7 @@ impl Program {
                 let operands: SmallVec<[&Array; 4]> = operands
                     .filter_map(|s| slots[*s as usize].as_ref())
                     .collect();
-                step.instruction.op.eval(&operands, streams, &mut made)?;
+                step.instruction.op.eval(&operands, &run, &mut made)?;
             }
             slots.extend(made.into_iter().map(Some));
             for &slot in &step.dead {
@@ -196,9 +221,41 @@ impl Program {
 
 #[cfg(feature = "nif")]
 mod terms {
-    use super::Instruction;
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use super::{Body, Instruction, Program};
     use crate::ops::Op;
-    use rustler::{Decoder, NifResult, Term};
+    use rustler::{Decoder, Error, NifResult, Term};
+
+    /// Programs inside of programs, and so on: decoding recurses, and a file may hold anything.
+    const DEEPEST: usize = 16;
+
+    thread_local! {
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// `{inputs, [instruction], [output]}`.
+    impl<'a> Decoder<'a> for Body {
+        fn decode(term: Term<'a>) -> NifResult<Self> {
+            let depth = DEPTH.get();
+            if depth == DEEPEST {
+                let reason = format!("programs are nested more than {DEEPEST} deep");
+                return Err(Error::Term(Box::new(reason)));
+            }
+            DEPTH.set(depth + 1);
+            let decoded = body(term);
+            DEPTH.set(depth);
+            decoded
+        }
+    }
+
+    fn body(term: Term) -> NifResult<Body> {
+        let (inputs, instructions, outputs): (usize, Vec<Instruction>, Vec<u32>) = term.decode()?;
+        let program = Program::new(inputs, instructions, outputs)
+            .map_err(|error| Error::Term(Box::new(error.to_string())))?;
+        Ok(Body(Arc::new(program)))
+    }
 
     /// `{op, [slot]}`.
     impl<'a> Decoder<'a> for Instruction {

@@ -75,7 +75,7 @@ impl Run {
         let unwanted = || self.outputs.iter().all(|promise| promise.is_abandoned());
         let cancelled = || unwanted() || halt::is_halting();
         let arrays = self.inputs.iter().map(Input::get);
-        let made = self.program.run(arrays, &context.streams, cancelled)?;
+        let made = self.program.run(arrays, &context.streams, &cancelled)?;
         context.track(self.program.len(), &made, &self.outputs);
         for (promise, array) in self.outputs.iter().zip(made) {
             promise.fill(Ok(array));

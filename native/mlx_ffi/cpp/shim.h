@@ -1,5 +1,8 @@
 // What Mlx adds to mlx-c.
 #pragma once
+#include "mlx/c/array.h"
+#include "mlx/c/stream.h"
+#include "mlx/c/vector.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -7,6 +10,38 @@ extern "C" {
 // The text of the last error on this thread, or "" when there is none; valid until the next call
 // into MLX on this thread.
 const char* mlx_ffi_last_error(void);
+
+// Computes `size` elements of `out`, one after the other, from those of `in`, which are `stride`
+// elements apart. Where `stride` is 1, `out` may be `in`.
+typedef void (*mlx_ffi_map_fn)(const void* in, ptrdiff_t stride, void* out, size_t size);
+
+// An array of x's shape whose elements `map` will compute from those of x, when they are needed.
+// The stream must be a CPU's. `name` must live as long as the process.
+int mlx_ffi_map(
+    mlx_array* res,
+    const mlx_array x,
+    mlx_dtype dtype,
+    const char* name,
+    mlx_ffi_map_fn map,
+    const mlx_stream s);
+
+// Fills `out` from `inputs`, all of them row by row.
+typedef void (*mlx_ffi_call_fn)(void* payload, const void* const* inputs, void* out);
+
+// An array of the given shape and type that `call` will fill from the inputs, which must be
+// row-contiguous once they are computed. The stream must be a CPU's. `payload` is taken, also when
+// this fails, and given to `drop` in the end.
+int mlx_ffi_call(
+    mlx_array* res,
+    const mlx_vector_array inputs,
+    const int* shape,
+    size_t rank,
+    mlx_dtype dtype,
+    const char* name,
+    mlx_ffi_call_fn call,
+    void* payload,
+    void (*drop)(void*),
+    const mlx_stream s);
 
 #ifdef __cplusplus
 }

@@ -143,6 +143,7 @@ defmodule Mlx.Backend.ArithmeticTest do
     assert_equal(Nx.remainder(left, right), [-1, 1, -1, 1, 0])
     # The dividend is returned as it is, where a remainder of Python's would round.
     assert_equal(Nx.remainder(Nx.tensor(-1.0e-20), 3.0), -1.0e-20)
+    assert Nx.to_binary(Nx.remainder(-0.0, 2.0)) == <<-0.0::float-32-native>>
   end
 
   test "sums of the same kind from other types are in the merged one" do

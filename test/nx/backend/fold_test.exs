@@ -1,6 +1,6 @@
 defmodule Mlx.Backend.FoldTest do
   # Oracle: Nx.BinaryBackend, whose left fold in row-major order is what Nx defines.
-  use Mlx.NxCase, async: true
+  use Mlx.NxCase, async: false
 
   property(:reduce, "by functions of all kinds", [over: functions(), runs: 15], fn _op, fun ->
     t = tensor(pick([{:s, 32}, {:f, 32}, {:f, 64}]), shape(1..3, 3), 0..3)
@@ -56,5 +56,59 @@ defmodule Mlx.Backend.FoldTest do
   test "names go with their axes" do
     t = Nx.tensor([[1, 2], [3, 4]], names: [:x, :y])
     assert Nx.names(Nx.reduce(t, 0, [axes: [:x]], &Nx.subtract/2)) == [:y]
+  end
+
+  test "a function is a program of its own inside a defn as well" do
+    t = tensor({:f, 32}, {3, 4}, 0..3)
+    window = fn t -> Nx.window_reduce(t, 0, {2, 2}, [padding: :same], &Nx.subtract/2) end
+
+    for fun <- [
+          &Nx.reduce(&1, 0, [axes: [0]], fn x, acc -> Nx.subtract(Nx.multiply(acc, 2), x) end),
+          &Nx.reduce(&1, 1.5, fn x, acc -> Nx.max(Nx.sin(x), acc) end),
+          &Nx.reduce(&1, 0, fn x, acc -> Nx.add(Nx.reshape(x, {}), Nx.sum(acc)) end),
+          window
+        ] do
+      wanted = Nx.Defn.jit_apply(fun, [t], compiler: Nx.Defn.Evaluator)
+      found = Nx.Defn.jit_apply(fun, [t], compiler: Mlx.Compiler)
+      assert_equal(found, wanted, ulp: 2)
+      assert_equal(fun.(mlx(t)), wanted, ulp: 2)
+    end
+  end
+
+  test "complex numbers fold step by step" do
+    t =
+      Nx.tensor([[Complex.new(1, 2), Complex.new(0, 1)], [Complex.new(3, 0), Complex.new(1, 1)]])
+
+    fun = &Nx.reduce(&1, Complex.new(1, 0), [axes: [0]], fn x, acc -> Nx.multiply(x, acc) end)
+    assert_equal(fun.(t), [Complex.new(3, 6), Complex.new(-1, 1)])
+  end
+
+  test "a type that grows in the function is kept until the end" do
+    t = Nx.tensor([1, 2, 3], backend: Nx.BinaryBackend)
+    fun = fn x, acc -> Nx.add(Nx.multiply(acc, 0.5), x) end
+    assert_same([t], &Nx.reduce(Nx.as_type(&1, :f32), 0, fun))
+  end
+
+  test "a million elements are folded at once" do
+    t = Nx.iota({1_000_000}, type: :s64)
+    fun = fn x, acc -> Nx.remainder(Nx.add(Nx.multiply(acc, 31), x), 1_000_003) end
+    wanted = Enum.reduce(0..999_999, 7, fn x, acc -> rem(acc * 31 + x, 1_000_003) end)
+    assert_equal(Nx.reduce(t, 7, fun), wanted)
+  end
+
+  test "a function that reads values, or has tensors of its own, is a case for the fallback" do
+    t = Nx.tensor([1, 2, 3])
+    own = Nx.tensor(2)
+    reads = fn x, acc -> if Nx.to_number(x) > 1, do: Nx.add(x, acc), else: acc end
+    owns = fn x, acc -> Nx.add(acc, Nx.multiply(x, own)) end
+
+    for fun <- [reads, owns] do
+      assert_raise Mlx.Error, ~r/reduce: .*cannot be traced/, fn -> Nx.reduce(t, 0, fun) end
+    end
+
+    Application.put_env(:mlx, :fallback, :silent)
+    on_exit(fn -> Application.put_env(:mlx, :fallback, :raise) end)
+    assert_equal(Nx.reduce(t, 0, reads), 5)
+    assert_equal(Nx.reduce(t, 0, owns), 12)
   end
 end

@@ -194,9 +194,11 @@ defmodule Mlx.Backend.LinAlgTest do
            fn _block ->
              n = int(1..4)
              type = pick([{:f, 32}, {:f, 64}, {:c, 64}])
-    # The binary backend divides by zero where a complex matrix has no inverse.
-    shape = if type == {:c, 64}, do: pick([{1, 1}, {2, 2}]), else: pick([{n, n}, {2, n, n}])
-    a = tensor(type, shape, -3..3)
+             # The binary backend divides by zero where a complex matrix has no inverse.
+             shape =
+               if type == {:c, 64}, do: pick([{1, 1}, {2, 2}]), else: pick([{n, n}, {2, n, n}])
+
+             a = tensor(type, shape, -3..3)
              assert_same([a], &Nx.LinAlg.determinant/1, tolerance: 4000)
            end
 

@@ -66,12 +66,15 @@ defmodule Mlx.Backend.PostsTest do
           fft: fn -> Nx.fft(t, axis: 0) end
         ] do
       for time <- 1..3,
-          do: assert({name, time, length(calls(fun))} == {name, time, 1})
+          do: assert({name, time, posts(fun)} == {name, time, 1})
     end
   end
 
   test "a number among the operands is a post of its own" do
     t = Nx.tensor([1.0, 2.0])
-    assert length(calls(fn -> Nx.multiply(t, 3) end)) == 2
+    assert posts(fn -> Nx.multiply(t, 3) end) == 2
   end
+
+  # Other tests have patterns of other functions.
+  defp posts(fun), do: fun |> calls() |> Enum.count(&match?({Mlx.NIF, _name}, &1))
 end

@@ -13,13 +13,15 @@ defmodule Mlx.Lower.IntegerTest do
   test "the float remainder goes by magnitudes" do
     assert lower(:remainder, t(:f32, {}), [t(:f32, {}), t(:f32, {})]) ==
              [
-               const(0, :f32),
-               {:less, [0, 2]},
                {:abs, [0]},
                {:abs, [1]},
-               {:remainder, [4, 5]},
-               {:negative, [6]},
-               {:where, [3, 7, 6]}
+               {:remainder, [2, 3]},
+               {:equal, [4, 0]},
+               const(0, :f32),
+               {:less, [0, 6]},
+               {:negative, [4]},
+               {:where, [7, 8, 4]},
+               {:where, [5, 0, 9]}
              ]
   end
 

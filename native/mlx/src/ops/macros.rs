@@ -25,9 +25,10 @@ macro_rules! c {
 }
 
 /// The op table. A row is
-/// `Name(attribute: Type, ...) -> outputs => cpu |operands, stream| body;` where the attributes,
-/// the number of outputs (1 if left out) and the `cpu` marker (the op has no GPU kernel) are
-/// optional.
+/// `Name(attribute: Type, ...) -> outputs => place |operands, stream| body;` where the attributes,
+/// the number of outputs (1 if left out) and the place are optional. The place is `cpu` where the
+/// op has no GPU kernel, `host` where a host kernel of the same name comes before the body, and
+/// `run` where the body takes the [`Run`] in place of the stream.
 ///
 /// The rows make the enum [`Op`], which is also the wire format: a variant decodes from its name
 /// in snake case or from a tuple tagged by it, with the attributes in order. Its methods are all
@@ -62,13 +63,31 @@ macro_rules! ops {
                 match self { $(Self::$name { .. } => ops!(@cpu $($place)?),)* }
             }
 
-            fn call(&self, operands: &[&Array], stream: &Stream, made: &mut Made) -> Result<()> {
+            /// The ops that a function of ours computes on a CPU.
+            pub const HOSTED: &[&str] = ops!(@hosted [] $($($place)? $name,)*);
+
+            /// The function of ours that computes it on a CPU.
+            pub(crate) fn hosted(&self) -> Option<$crate::host::Unary> {
+                match self { $(Self::$name { .. } => ops!(@function $($place)?, $name),)* }
+            }
+
+            fn has_attributes(&self) -> bool {
+                match self { $(Self::$name { .. } => !<[&str]>::is_empty(&[$($(stringify!($attr)),+)?]),)* }
+            }
+
+            fn call(
+                &self,
+                operands: &[&Array],
+                stream: &Stream,
+                run: &Run,
+                made: &mut Made,
+            ) -> Result<()> {
                 match self {
                     $(Self::$name $(( $($attr),+ ))? => match operands {
                         $xs => {
-                            let $s = stream;
+                            let $s = ops!(@given $($place)?, stream, run);
                             $($(let $attr = $crate::ops::Attribute::get($attr);)+)?
-                            ($body)?.push(made);
+                            ops!(@made $($place)?, $name, operands, $s, $body).push(made);
                         }
                         #[allow(unreachable_patterns)]
                         _ => return Err(wrong_operands(operands.len())),
@@ -82,4 +101,30 @@ macro_rules! ops {
     (@outputs $outputs:literal) => { $outputs };
     (@cpu) => { false };
     (@cpu cpu) => { true };
+    (@cpu host) => { false };
+    (@cpu run) => { false };
+    (@given run, $stream:expr, $run:expr) => { $run };
+    (@given $($place:ident)?, $stream:expr, $run:expr) => { $stream };
+    (@function host, $name:ident) => { Some($crate::host::Unary::$name) };
+    (@function $($place:ident)?, $name:ident) => { None };
+    (@made host, $name:ident, $operands:expr, $s:expr, $body:expr) => {
+        match $crate::host::unary($crate::host::Unary::$name, $operands[0], $s) {
+            Some(made) => made?,
+            None => ($body)?,
+        }
+    };
+    (@made $($place:ident)?, $name:ident, $operands:expr, $s:expr, $body:expr) => { ($body)? };
+    (@hosted [$($names:expr,)*] host $name:ident, $($rest:tt)*) => {
+        ops!(@hosted [$($names,)* stringify!($name),] $($rest)*)
+    };
+    (@hosted [$($names:expr,)*] cpu $name:ident, $($rest:tt)*) => {
+        ops!(@hosted [$($names,)*] $($rest)*)
+    };
+    (@hosted [$($names:expr,)*] run $name:ident, $($rest:tt)*) => {
+        ops!(@hosted [$($names,)*] $($rest)*)
+    };
+    (@hosted [$($names:expr,)*] $name:ident, $($rest:tt)*) => {
+        ops!(@hosted [$($names,)*] $($rest)*)
+    };
+    (@hosted [$($names:expr,)*]) => { &[$($names),*] };
 }

@@ -1,0 +1,186 @@
+//! Reductions by a program: what Nx calls `reduce` and `window_reduce`, in the order it defines.
+//!
+//! On a CPU a host kernel does it, if the program is elementwise. Otherwise the program is added to
+//! MLX's graph once per element, for all results at once where it can be.
+
+use std::ffi::c_void;
+
+use mlx_ffi as ffi;
+
+use crate::array::{Array, Vector};
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, TILE};
+use crate::program::{Program, Run};
+use crate::stream::{Device, Stream};
+
+/// Steps after which what was built is computed: a graph must not grow with the data.
+const STEPS: i32 = 256;
+
+/// Folds `body(element, acc)` over the first axis of `x`, beginning with `acc`, whose shape is that
+/// of the other axes.
+pub(super) fn fold(x: &Array, acc: &Array, body: &Program, run: &Run) -> Result<Array> {
+    let dims = x.dims();
+    if body.inputs() != 2 || body.outputs() != 1 || dims.is_empty() || dims[1..] != *acc.dims() {
+        return Err(Error::invalid(
+            "",
+            format!(
+                "a fold takes a program of two inputs and one output, elements and a start for each result, and got {} inputs, {} outputs, {x:?} and {acc:?}",
+                body.inputs(),
+                body.outputs()
+            ),
+        ));
+    }
+    if x.size() == 0 || acc.size() == 0 {
+        return Ok(acc.clone());
+    }
+    let s = stream(acc, run);
+    if s.device == Device::Cpu
+        && let Some(kernel) = Kernel::compile(body, &[x.dtype(), acc.dtype()])
+        && kernel.dtype() == acc.dtype()
+    {
+        return on_host(kernel, x, acc, s);
+    }
+    if body.instructions().all(|i| i.op.is_elementwise()) {
+        return steps(x, acc, body, run);
+    }
+    let count = dims[0];
+    let size = acc.size() as i32;
+    let shape = acc.dims().to_vec();
+    let x = c!(mlx_reshape(x, [[count, size]]), s)?;
+    let acc = c!(mlx_reshape(acc, [[size]]), s)?;
+    let results: Vec<Array> = (0..size)
+        .map(|index| {
+            let column = c!(
+                mlx_slice(x, [[0, index]], [[count, index + 1]], [[1, 1]]),
+                s
+            )?;
+            let column = c!(mlx_reshape(column, [[count]]), s)?;
+            let start = c!(mlx_slice(acc, [[index]], [[index + 1]], [[1]]), s)?;
+            let start = c!(mlx_squeeze_axes(start, [[0]]), s)?;
+            let result = steps(&column, &start, body, run)?;
+            result.eval()?;
+            Ok(result)
+        })
+        .collect::<Result<_>>()?;
+    let results: Vec<&Array> = results.iter().collect();
+    let stacked = super::vector(&results);
+    let stacked = c!(mlx_stack(stacked), s)?;
+    c!(mlx_reshape(stacked, [shape]), s)
+}
+
+/// A GPU has no f64.
+fn stream<'a>(acc: &Array, run: &'a Run) -> &'a Stream {
+    run.streams.pick(acc.dtype() == Dtype::Float64)
+}
+
+/// One step after the other, in MLX's graph.
+fn steps(x: &Array, acc: &Array, body: &Program, run: &Run) -> Result<Array> {
+    let s = stream(acc, run);
+    let (shape, dtype) = (acc.dims(), acc.dtype());
+    let axes = x.dims().len();
+    let (mut starts, mut stops) = (vec![0; axes], x.dims().to_vec());
+    let strides = vec![1; axes];
+    let mut result = acc.clone();
+    for index in 0..x.dims()[0] {
+        (starts[0], stops[0]) = (index, index + 1);
+        let element = c!(mlx_slice(x, [starts], [stops], [strides]), s)?;
+        let element = c!(mlx_squeeze_axes(element, [[0]]), s)?;
+        let inputs = [Ok(element), Ok(result)].into_iter();
+        result = body
+            .run(inputs, run.streams, run.cancelled)?
+            .pop()
+            .ok_or_else(|| Error::invalid("", "the program returned nothing"))?;
+        if index % STEPS == STEPS - 1 {
+            result.eval()?;
+        }
+    }
+    // A program may make less than it was given: a constant, or another type.
+    let result = c!(mlx_broadcast_to(result, [shape]), s)?;
+    c!(mlx_astype(result, dtype), s)
+}
+
+struct Fold {
+    kernel: Kernel,
+    count: usize,
+    results: usize,
+    /// The sizes of an element and of a result, in bytes.
+    sizes: [usize; 2],
+}
+
+fn on_host(kernel: Kernel, x: &Array, acc: &Array, s: &Stream) -> Result<Array> {
+    let shape = acc.dims().to_vec();
+    let fold = Box::new(Fold {
+        kernel,
+        count: x.dims()[0] as usize,
+        results: acc.size(),
+        sizes: [x.dtype().size(), acc.dtype().size()],
+    });
+    let x = c!(mlx_contiguous(x, false), s)?;
+    let acc = c!(mlx_contiguous(acc, false), s)?;
+    let inputs = Vector::new([&x, &acc].into_iter());
+    Array::build("fold", |res| {
+        // SAFETY: the handles are live for the call; the inputs are contiguous and have the sizes
+        // that the payload names, which is freed by `forget`.
+        unsafe {
+            ffi::mlx_ffi_call(
+                res,
+                inputs.raw(),
+                shape.as_ptr(),
+                shape.len(),
+                acc.dtype().raw(),
+                c"Fold".as_ptr(),
+                Some(call),
+                Box::into_raw(fold).cast(),
+                Some(forget),
+                s.raw(),
+            )
+        }
+    })
+}
+
+unsafe extern "C" fn forget(payload: *mut c_void) {
+    // SAFETY: it was made by `on_host`, and this is its only end.
+    drop(unsafe { Box::from_raw(payload.cast::<Fold>()) });
+}
+
+unsafe extern "C" fn call(payload: *mut c_void, inputs: *const *const c_void, out: *mut c_void) {
+    // SAFETY: the payload is that of `on_host`, and so are the two inputs and the output, whose
+    // sizes it knows.
+    let (fold, x, acc, out) = unsafe {
+        let fold = &*payload.cast::<Fold>();
+        let [element, result] = fold.sizes;
+        let (x, acc) = (*inputs, *inputs.add(1));
+        let results = fold.results * result;
+        (
+            fold,
+            std::slice::from_raw_parts(x.cast::<u8>(), fold.count * fold.results * element),
+            std::slice::from_raw_parts(acc.cast::<u8>(), results),
+            std::slice::from_raw_parts_mut(out.cast::<u8>(), results),
+        )
+    };
+    fold.run(x, acc, out);
+}
+
+impl Fold {
+    fn run(&self, x: &[u8], acc: &[u8], out: &mut [u8]) {
+        let [element, result] = self.sizes;
+        let mut registers = self.kernel.registers();
+        for first in (0..self.results).step_by(TILE) {
+            let size = TILE.min(self.results - first);
+            let place = first * result..(first + size) * result;
+            registers
+                .bytes_mut(1, size * result)
+                .copy_from_slice(&acc[place.clone()]);
+            for index in 0..self.count {
+                let from = (index * self.results + first) * element;
+                registers
+                    .bytes_mut(0, size * element)
+                    .copy_from_slice(&x[from..][..size * element]);
+                self.kernel.run(&mut registers, size);
+                self.kernel.carry(&mut registers, 1);
+            }
+            out[place].copy_from_slice(registers.bytes_mut(1, size * result));
+        }
+    }
+}
