@@ -11,20 +11,24 @@ defmodule Mlx.Lower.Integer do
     {:floor_divide, [cast(l, type), cast(r, type)]}
   end
 
-  compose :remainder, %{type: type}, [l, r] do
+  compose :remainder, out, [l, r] do
+    type = operand_type(out.type, l.type, r.type)
     {l, r} = {cast(l, type), cast(r, type)}
 
-    if integer?(type), do: integer_remainder(l, r), else: float_remainder(l, r, type)
+    if integer?(type),
+      do: integer_remainder(l, r),
+      else: cast(float_remainder(l, r, type), type, out.type)
   end
 
-  compose :pow, %{type: type}, [l, r] do
+  compose :pow, out, [l, r] do
+    type = operand_type(out.type, l.type, r.type)
     {l, r} = {cast(l, type), cast(r, type)}
 
     case type do
       # MLX computes exp(r * log(l)), which has no value at 0 ** 0.
       {:c, _} -> where({:equal, [r, const(0, type)]}, const(1, type), {:power, [l, r]})
       {:s, _} -> signed_power(l, r, type)
-      _ -> {:power, [l, r]}
+      _ -> cast({:power, [l, r]}, type, out.type)
     end
   end
 

@@ -5,8 +5,6 @@ defmodule Mlx.Lower.Window do
   # tensors, whatever the size of the window, and floats are summed in pairs.
   use Mlx.Lower.Family
 
-  @half [f: 16, bf: 16]
-
   compose :window_sum, out, [t, dims, opts] do
     window_reduce(:add, out, t, dims, opts, const(0, wide(out.type)))
   end
@@ -116,9 +114,11 @@ defmodule Mlx.Lower.Window do
     chosen = {{op, 1, true}, [latest.(windows)]}
     place = {{:take_along_axis, 1}, [latest.(places), chosen]}
 
-    base = {{:broadcast_to, {size}}, [cast(init, out.type)]}
-    updates = reshape(cast(source, out.type), {elem(flat, 0), 1})
+    type = wide(out.type)
+    base = {{:broadcast_to, {size}}, [cast(init, type)]}
+    updates = reshape(cast(source, type), {elem(flat, 0), 1})
     sums = {{:scatter_add, [0]}, [base, updates, reshape(place, {elem(flat, 0)})]}
+    sums = cast(sums, type, out.type)
 
     {starts, stops} =
       opts[:padding]
@@ -129,7 +129,4 @@ defmodule Mlx.Lower.Window do
   end
 
   defp extreme(binary, type), do: const_binary(binary.(type), type)
-
-  defp wide(type) when type in @half, do: {:f, 32}
-  defp wide(type), do: type
 end

@@ -150,9 +150,36 @@ defmodule Mlx.Backend.ArithmeticTest do
     u64 = Nx.tensor([2 ** 53 + 1], type: :u64)
     assert_equal(Nx.add(u64, Nx.tensor([-1], type: :s32)), [2 ** 53])
     assert_equal(Nx.add(Nx.tensor([127], type: :s8), Nx.tensor([255], type: :u8)), [382])
-    # The operands take the result's type first: 65535 overflows f16.
-    large = Nx.add(Nx.tensor([65_535], type: :u16), Nx.tensor([-1.0], type: :f16))
-    assert_equal(large, [:infinity])
+  end
+
+  property ~w(add subtract multiply divide min max remainder atan2 less greater equal)a,
+           "of half precision and integers that it cannot hold",
+           [runs: 12],
+           fn op ->
+             type = pick([:f16, :bf16])
+             integers = pick([{:u, 16}, {:s, 32}, {:u, 64}])
+             l = Nx.add(tensor({:f, 32}, {6}, 1..9), 0.5) |> Nx.as_type(type)
+             r = tensor(integers, {6}, 1000..60_000)
+             args = pick([[l, r], [r, l]])
+             # All products but those with the smallest fit.
+             args =
+               if op == :multiply, do: [Nx.multiply(l, 0.001) |> Nx.as_type(type), r], else: args
+
+             assert_same(args, &apply(Nx, op, [&1, &2]), tolerance: 2, relative: true)
+           end
+
+  test "half precision is not too narrow for the size that a mean divides by" do
+    for type <- [:f16, :bf16] do
+      halves = Nx.broadcast(Nx.tensor(0.5, type: type), {100_000})
+      assert_equal(Nx.mean(halves), 0.5, tolerance: 2)
+
+      assert_equal(Nx.variance(Nx.remainder(Nx.iota({100_000}), 2) |> Nx.as_type(type)), 0.25,
+        tolerance: 2
+      )
+    end
+
+    assert_equal(Nx.add(Nx.tensor(65_535, type: :u16), Nx.tensor(-100, type: :f16)), 65_440.0)
+    assert_equal(Nx.equal(Nx.tensor(:infinity, type: :f16), Nx.tensor(100_000)), 0)
   end
 
   # What a float of `type` beyond its limit becomes.

@@ -148,6 +148,15 @@ defmodule Mlx.Backend.IndexTest do
     assert_equal(Nx.indexed_add(Nx.iota({2}), indices, Nx.tensor([1, 2, 3, 4])), [7, 4])
   end
 
+  test "half precision adds up in single" do
+    for type <- [:bf16, :f16] do
+      indices = Nx.broadcast(Nx.tensor(0), {3000, 1})
+      ones = Nx.broadcast(Nx.tensor(1, type: type), {3000})
+      sums = Nx.indexed_add(Nx.tensor([0, 0], type: type), indices, ones)
+      assert_equal(sums, [3000.0, 0.0], tolerance: 1)
+    end
+  end
+
   test "64-bit elements keep all their bits" do
     t = Nx.tensor([2 ** 60, 1], type: :s64)
     one = Nx.tensor([1], type: :s64)

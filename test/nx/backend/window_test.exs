@@ -142,7 +142,38 @@ defmodule Mlx.Backend.WindowTest do
       assert_equal(Nx.window_sum(ones, {2000}), [2000.0], tolerance: 1)
       assert_equal(Nx.cumulative_sum(ones)[1999], 2000.0, tolerance: 1)
       assert_equal(Nx.window_mean(ones, {2000}), [1.0], tolerance: 1)
+      # The one greatest element is in a thousand windows.
+      peak = Nx.indexed_put(Nx.multiply(ones, 0), Nx.tensor([[1000]]), Nx.tensor([5], type: type))
+      source = Nx.broadcast(Nx.tensor(1, type: type), {1001})
+      sums = Nx.window_scatter_max(peak, source, 0, {1000}, padding: :valid, strides: [1])
+      assert_equal(sums[1000], 1000.0, tolerance: 1)
     end
+  end
+
+  property Nx.Block.CumulativeSum, "of long axes is made of blocks", [runs: 6], fn _block ->
+    sizes = for _ <- 1..2, do: int(1..3)
+    axis = int(0..2)
+    shape = sizes |> List.insert_at(axis, pick([257, 300, 320, 1000])) |> List.to_tuple()
+    t = tensor(pick([{:f, 32}, {:f, 64}, {:bf, 16}, {:s, 32}]), shape, 0..1)
+    assert_same([t], &Nx.cumulative_sum(&1, axis: axis, reverse: true))
+    assert_same([t], &Nx.cumulative_sum(&1, axis: axis))
+  end
+
+  test "long cumulative sums lose nothing" do
+    count = 1_000_003
+    tenths = Nx.broadcast(Nx.tensor(0.1), {count})
+    exact = count * Nx.to_number(Nx.as_type(Nx.tensor(0.1), :f64))
+    assert_in_delta Nx.to_number(Nx.cumulative_sum(tenths)[count - 1]), exact, exact * 5.0e-6
+
+    assert_in_delta Nx.to_number(Nx.cumulative_sum(tenths, reverse: true)[0]),
+                    exact,
+                    exact * 5.0e-6
+
+    assert_in_delta Nx.to_number(Nx.window_sum(tenths, {count})[0]), exact, exact * 1.0e-6
+    nan = Nx.put_slice(Nx.broadcast(1.0, {1000}), [500], Nx.tensor([:nan]))
+    sums = Nx.to_flat_list(Nx.cumulative_sum(nan))
+    assert Enum.take(sums, 500) == for(i <- 1..500, do: i * 1.0)
+    assert Enum.all?(Enum.drop(sums, 500), &(&1 == :nan))
   end
 
   defp window(t) do
