@@ -29,18 +29,18 @@ defmodule Mlx.Backend.ArithmeticTest do
              assert_same(args, &apply(Nx, op, [&1, &2]), tolerance: 1, relative: true)
            end
 
-  property([:min, :max], "over mixed types", fn op ->
+  property [:min, :max], "over mixed types", fn op ->
     shape = shape()
     {l, r} = {tensor(pick(real_types()), shape, :small), tensor(pick(real_types()), shape, 0..3)}
     assert_same([l, r], &apply(Nx, op, [&1, &2]))
-  end)
+  end
 
-  property([:add, :subtract, :multiply, :divide], "of complex numbers", fn op ->
+  property [:add, :subtract, :multiply, :divide], "of complex numbers", fn op ->
     shape = shape(0..2)
     {l, r} = {tensor({:c, 64}, shape, :small), tensor({:c, 64}, shape, 1..4)}
     assert_same([l, r], &apply(Nx, op, [&1, &2]))
     assert_same([tensor({:s, 32}, shape, 1..4), r], &apply(Nx, op, [&1, &2]))
-  end)
+  end
 
   property [:divide, :atan2],
            "over mixed types, whose operands take the result's",
@@ -64,27 +64,27 @@ defmodule Mlx.Backend.ArithmeticTest do
              assert_equal(actual, expected, args: args, tolerance: tolerance, relative: true)
            end
 
-  property(:pow, "of integers wraps", [over: int_types()], fn _op, type ->
+  property :pow, "of integers wraps", [over: int_types()], fn _op, type ->
     shape = shape()
     exponents = tensor(pick(int_types()), shape, 0..70)
     assert_same([tensor(type, shape), exponents], &Nx.pow/2)
-  end)
+  end
 
-  property(:pow, "of floats", [over: float_types()], fn _op, type ->
+  property :pow, "of floats", [over: float_types()], fn _op, type ->
     shape = shape()
     args = [tensor(type, shape, 1..4), tensor(pick(int_types() ++ [type]), shape, 0..6)]
     assert_same(args, &Nx.pow/2, tolerance: 16, relative: true)
-  end)
+  end
 
-  property(:pow, "of complex numbers", fn _op ->
+  property :pow, "of complex numbers", fn _op ->
     args = [tensor({:c, 64}, {6}, 1..3), tensor(pick(c: 64, f: 32), {6}, 1..3)]
     assert_same(args, &Nx.pow/2, tolerance: 64, relative: true)
-  end)
+  end
 
-  property(:quotient, "truncates, over mixed types", fn op ->
+  property :quotient, "truncates, over mixed types", fn op ->
     {l, r} = {tensor(pick(int_types()), {16}, 0..100), tensor(pick(int_types()), {16}, 1..9)}
     assert_same([l, r], &apply(Nx, op, [&1, &2]))
-  end)
+  end
 
   property [:quotient, :remainder],
            "of integers at their limits has a value for every divisor",
@@ -103,12 +103,12 @@ defmodule Mlx.Backend.ArithmeticTest do
              assert_equal(apply(Nx, op, Enum.map(args, &mlx/1)), expected, args: args)
            end
 
-  property(:remainder, "over mixed types takes the dividend's sign", fn op ->
+  property :remainder, "over mixed types takes the dividend's sign", fn op ->
     shape = shape()
     l = tensor(pick(real_types()), broadcastable(shape), :small)
     r = tensor(pick(real_types()), broadcastable(shape), 1..9)
     assert_same([l, r], &apply(Nx, op, [&1, &2]), tolerance: 0)
-  end)
+  end
 
   test "division by zero and of zero" do
     numbers = Nx.tensor([1, -1, 0])

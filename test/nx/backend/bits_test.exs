@@ -25,13 +25,13 @@ defmodule Mlx.Backend.BitsTest do
              assert_same([x, amount], &apply(Nx, op, [&1, &2]))
            end
 
-  property([:left_shift, :right_shift], "over mixed types and broadcasting", fn op ->
+  property [:left_shift, :right_shift], "over mixed types and broadcasting", fn op ->
     shape = shape()
     # Numbers that u64 and its merger with a signed type, s64, both hold.
     x = tensor(pick(int_types()), broadcastable(shape), 0..100)
     amount = tensor(pick(int_types()), broadcastable(shape), 0..9)
     assert_same([x, amount], &apply(Nx, op, [&1, &2]))
-  end)
+  end
 
   test "shifts by the width or more, or by negative amounts, shift everything out" do
     for {kind, size} = type <- int_types() do

@@ -22,10 +22,10 @@ defmodule Mlx.Backend.ComparisonTest do
              assert_same(args, &apply(Nx, op, [&1, &2]))
            end
 
-  property([:equal, :not_equal], "of complex numbers", fn op ->
+  property [:equal, :not_equal], "of complex numbers", fn op ->
     args = [tensor({:c, 64}, {8}, 0..1), tensor(pick(c: 64, f: 32, s: 32), {8}, 0..1)]
     assert_same(args, &apply(Nx, op, [&1, &2]))
-  end)
+  end
 
   property [:logical_and, :logical_or, :logical_xor],
            "go by truth, over mixed types and broadcasting",
@@ -36,7 +36,7 @@ defmodule Mlx.Backend.ComparisonTest do
              assert_same(args, &apply(Nx, op, [&1, &2]))
            end
 
-  property([:logical_and, :logical_or, :logical_xor], "of complex numbers", fn op ->
+  property [:logical_and, :logical_or, :logical_xor], "of complex numbers", fn op ->
     args = for _ <- 1..2, do: tensor({:c, 64}, {6}, 0..1)
 
     expected =
@@ -51,44 +51,44 @@ defmodule Mlx.Backend.ComparisonTest do
       end)
 
     assert_equal(apply(Nx, op, Enum.map(args, &mlx/1)), expected, args: args)
-  end)
+  end
 
-  property(Nx.Block.LogicalNot, "over all types", [over: types()], fn _block, type ->
+  property Nx.Block.LogicalNot, "over all types", [over: types()], fn _block, type ->
     # The binary backend takes every complex number for true.
     values = if type == {:c, 64}, do: 1..2, else: :any
     assert_same([tensor(type, shape(), values)], &Nx.logical_not/1)
-  end)
+  end
 
-  property([:is_nan, :is_infinity], "over all types", [over: types()], fn op, type ->
+  property [:is_nan, :is_infinity], "over all types", [over: types()], fn op, type ->
     values = if type == {:c, 64}, do: :any, else: :extreme
     assert_same([tensor(type, shape(), values)], &apply(Nx, op, [&1]))
-  end)
+  end
 
-  property(:select, "over mixed types and broadcasting", [runs: 40], fn _op ->
+  property :select, "over mixed types and broadcasting", [runs: 40], fn _op ->
     shape = shape()
     branches = for _ <- 1..2, do: tensor(pick(types() -- [f: 64]), broadcastable(shape), :small)
     pred = tensor(pick(real_types()), shape, pick([0..1, :any]))
     assert_same([pred | branches], &Nx.select/3)
-  end)
+  end
 
-  property(:select, "by one predicate for all, any values", [over: types()], fn _op, type ->
+  property :select, "by one predicate for all, any values", [over: types()], fn _op, type ->
     shape = shape()
     values = if type == {:c, 64}, do: :any, else: :extreme
     branches = for _ <- 1..2, do: tensor(type, shape, values)
     assert_same([tensor({:u, 8}, {}, 0..1) | branches], &Nx.select/3)
-  end)
+  end
 
-  property(:clip, "over mixed types", [over: real_types()], fn _op, type ->
+  property :clip, "over mixed types", [over: real_types()], fn _op, type ->
     bounds = for range <- [0..1, 2..3], do: tensor(pick([type, {:u, 8}, {:f, 32}]), {}, range)
     assert_same([tensor(type, shape(), :small) | bounds], &Nx.clip/3)
-  end)
+  end
 
-  property(:clip, "of any float but NaN", [over: float_types()], fn _op, type ->
+  property :clip, "of any float but NaN", [over: float_types()], fn _op, type ->
     t = tensor(type, {12}, :extreme)
     one = Nx.tensor(1, type: type, backend: Nx.BinaryBackend)
     t = Nx.select(Nx.is_nan(t), one, t)
     assert_same([t, tensor(type, {}, -2..0), tensor(type, {}, 0..2)], &Nx.clip/3)
-  end)
+  end
 
   test "logic by hand" do
     {a, b} = {Nx.tensor([2, 2, 0]), Nx.tensor([3, 0, 0])}

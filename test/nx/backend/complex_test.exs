@@ -8,12 +8,12 @@ defmodule Mlx.Backend.ComplexTest do
            "of complex numbers",
            fn op -> assert_same([quadrants()], &apply(Nx, op, [&1]), tolerance: 64) end
 
-  property([:acos, :acosh], "of complex numbers of positive real part", fn op ->
+  property [:acos, :acosh], "of complex numbers of positive real part", fn op ->
     args = [Nx.complex(tensor({:f, 32}, {6}, 1..4), tensor({:f, 32}, {6}, :small))]
     # On the real axis the sign of zero decides.
     args = Enum.map(args, &Nx.add(&1, Complex.new(0.25, 0.125)))
     assert_same(args, &apply(Nx, op, [&1]), tolerance: 64)
-  end)
+  end
 
   property [:negate, :conjugate, :abs, :real, :imag],
            "of complex numbers, infinite ones included",
@@ -32,9 +32,9 @@ defmodule Mlx.Backend.ComplexTest do
              assert_same([tensor(type, shape(), :small)], &apply(Nx, function, [&1]))
            end
 
-  property(Nx.Block.Phase, "of complex numbers", fn _block ->
+  property Nx.Block.Phase, "of complex numbers", fn _block ->
     assert_same([quadrants()], &Nx.phase/1)
-  end)
+  end
 
   # No zeros: the sign of a zero decides on which side of a cut a value lies.
   defp quadrants do

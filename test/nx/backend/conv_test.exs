@@ -11,20 +11,20 @@ defmodule Mlx.Backend.ConvTest do
              assert_same([input, kernel], &Nx.conv(&1, &2, opts), tolerance: 16)
            end
 
-  property(:conv, "in four dimensions", [over: [{:f, 32}, {:f, 64}, {:c, 64}], runs: 1], fn _op,
+  property :conv, "in four dimensions", [over: [{:f, 32}, {:f, 64}, {:c, 64}], runs: 1], fn _op,
                                                                                             type ->
     {input, kernel, opts} = convolution(type, 4, 3..3)
     assert_same([input, kernel], &Nx.conv(&1, &2, opts), tolerance: 16)
-  end)
+  end
 
-  property(:conv, "of mixed types", [runs: 10], fn _op ->
+  property :conv, "of mixed types", [runs: 10], fn _op ->
     args = [
       tensor(pick(types() -- [f: 64]), {1, 2, 4}, 0..3),
       tensor(pick(real_types() -- [f: 64]), {2, 2, 2}, 0..3)
     ]
 
     assert_same(args, &Nx.conv/2, tolerance: 16)
-  end)
+  end
 
   test "integers become f32" do
     ones = Nx.broadcast(Nx.tensor(1, type: :u8), {1, 1, 2, 2})

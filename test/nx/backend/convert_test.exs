@@ -2,15 +2,15 @@ defmodule Mlx.Backend.ConvertTest do
   # Oracle: Nx.BinaryBackend, and Nx's documented rules at infinities and NaN.
   use Mlx.NxCase, async: true
 
-  property(:as_type, "from any type to any", [over: types(), runs: 2], fn _op, from ->
+  property :as_type, "from any type to any", [over: types(), runs: 2], fn _op, from ->
     # The binary backend cannot truncate the infinite parts of complex numbers.
     values = if from == {:c, 64}, do: :finite, else: :any
     for to <- types(), do: assert_same([tensor(from, shape(0..2), values)], &Nx.as_type(&1, to))
-  end)
+  end
 
-  property(:as_type, "of integers at their limits", [over: int_types()], fn _op, from ->
+  property :as_type, "of integers at their limits", [over: int_types()], fn _op, from ->
     for to <- types(), do: assert_same([tensor(from, {6})], &Nx.as_type(&1, to))
-  end)
+  end
 
   test "float to integer truncates, wraps, and knows NaN and infinity" do
     assert_equal(Nx.as_type(Nx.tensor([300.7, -1.5]), :u8), [44, 255])

@@ -2,31 +2,31 @@ defmodule Mlx.Backend.CreateTest do
   # Oracle: Nx.BinaryBackend. What moves data is compared bit by bit.
   use Mlx.NxCase, async: true
 
-  property(:iota, "counts along any axis", [over: types()], fn _op, type ->
+  property :iota, "counts along any axis", [over: types()], fn _op, type ->
     shape = shape()
     axis = if shape == {}, do: nil, else: pick([nil, int(0..(tuple_size(shape) - 1))])
     assert_same([], fn -> Nx.iota(shape, type: type, axis: axis) end)
-  end)
+  end
 
-  property(:eye, "of any size and batch", [over: types()], fn _op, type ->
+  property :eye, "of any size and batch", [over: types()], fn _op, type ->
     shape = shape(2..4)
     assert_same([], fn -> Nx.eye(shape, type: type) end)
-  end)
+  end
 
-  property(:constant, "of any number its type holds", [over: types()], fn _op, type ->
+  property :constant, "of any number its type holds", [over: types()], fn _op, type ->
     number = if type == {:c, 64}, do: value(type, :any), else: value(type, :extreme)
     assert_same([], fn -> Nx.tensor(number, type: type) end)
     shape = shape(1..3)
     assert_same([], fn -> Nx.broadcast(Nx.tensor(number, type: type), shape) end)
-  end)
+  end
 
-  property([:from_binary, :to_binary], "keep every bit", [over: types()], fn _op, type ->
+  property [:from_binary, :to_binary], "keep every bit", [over: types()], fn _op, type ->
     t = tensor(type, shape(), if(type == {:c, 64}, do: :any, else: :extreme))
     copy = Nx.from_binary(Nx.to_binary(t), t.type) |> Nx.reshape(t.shape)
     assert Nx.to_binary(copy) == Nx.to_binary(t)
     limit = int(1..Nx.size(t))
     assert Nx.to_binary(copy, limit: limit) == Nx.to_binary(t, limit: limit)
-  end)
+  end
 
   property [:backend_copy, :backend_transfer],
            "keep every bit there and back",
@@ -40,12 +40,12 @@ defmodule Mlx.Backend.CreateTest do
              assert Nx.to_binary(back) == Nx.to_binary(t)
            end
 
-  property(:backend_deallocate, "frees once", [over: types(), runs: 1], fn _op, type ->
+  property :backend_deallocate, "frees once", [over: types(), runs: 1], fn _op, type ->
     t = mlx(tensor(type, shape()))
     assert {Nx.backend_deallocate(t), Nx.backend_deallocate(t)} == {:ok, :already_deallocated}
-  end)
+  end
 
-  property(:to_batched, "cuts, and completes the last batch from the start", fn _op ->
+  property :to_batched, "cuts, and completes the last batch from the start", fn _op ->
     t = tensor(pick(types()), shape(1..3, 7))
     size = int(1..elem(t.shape, 0))
     opts = [leftover: pick([:repeat, :discard])]
@@ -59,13 +59,13 @@ defmodule Mlx.Backend.CreateTest do
 
     assert Enum.count(Nx.to_batched(mlx(t), size, opts)) ==
              Enum.count(Nx.to_batched(t, size, opts))
-  end)
+  end
 
-  property(:inspect, "shows what Nx shows", [over: types()], fn _op, type ->
+  property :inspect, "shows what Nx shows", [over: types()], fn _op, type ->
     t = tensor(type, shape())
     assert inspect(mlx(t)) == inspect(t)
     assert inspect(mlx(t), limit: 2) == inspect(t, limit: 2)
-  end)
+  end
 
   test "short integers count around" do
     assert_same([], fn -> Nx.iota({300}, type: :u8) end)

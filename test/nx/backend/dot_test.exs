@@ -17,11 +17,11 @@ defmodule Mlx.Backend.DotTest do
                do: assert_same([l, r], dot, tolerance: 16)
            end
 
-  property(:dot, "of scalars, vectors and matrices", [over: types()], fn _op, type ->
+  property :dot, "of scalars, vectors and matrices", [over: types()], fn _op, type ->
     {m, k, n} = {int(1..4), int(1..4), int(1..4)}
     {l, r} = pick([{{}, {k}}, {{k}, {k}}, {{m, k}, {k}}, {{m, k}, {k, n}}, {{k}, {m, k, n}}])
     assert_same([tensor(type, l, :small), tensor(type, r, :small)], &Nx.dot/2, tolerance: 16)
-  end)
+  end
 
   property :dot,
            "of integers is exact and wraps, short and long",

@@ -2,22 +2,22 @@ defmodule Mlx.Backend.FoldTest do
   # Oracle: Nx.BinaryBackend, whose left fold in row-major order is what Nx defines.
   use Mlx.NxCase, async: false
 
-  property(:reduce, "by functions of all kinds", [over: functions(), runs: 15], fn _op, fun ->
+  property :reduce, "by functions of all kinds", [over: functions(), runs: 15], fn _op, fun ->
     t = tensor(pick([{:s, 32}, {:f, 32}, {:f, 64}]), shape(1..3, 3), 0..3)
     opts = [axes: axes(t.shape), keep_axes: pick([true, false])]
     assert_same([t], &Nx.reduce(&1, 1, opts, fun))
     assert_same([t, Nx.tensor(2.5, backend: Nx.BinaryBackend)], &Nx.reduce(&1, &2, opts, fun))
-  end)
+  end
 
-  property(:window_reduce, "by functions of all kinds", [over: functions(), runs: 10], fn _op,
+  property :window_reduce, "by functions of all kinds", [over: functions(), runs: 10], fn _op,
                                                                                           fun ->
     t = tensor(pick([{:s, 32}, {:f, 32}]), shape(1..2, 5), 0..3)
     window = List.to_tuple(for d <- Tuple.to_list(t.shape), do: int(1..min(d, 2)))
     opts = [padding: pick([:valid, :same]), strides: for(_ <- 1..Nx.rank(t), do: int(1..2))]
     assert_same([t], &Nx.window_reduce(&1, 0, window, opts, fun))
-  end)
+  end
 
-  property([:reduce, :window_reduce], "over all real types", [over: real_types()], fn op, type ->
+  property [:reduce, :window_reduce], "over all real types", [over: real_types()], fn op, type ->
     t = tensor(type, {2, 3}, :small)
     zero = tensor(type, {}, 0..0)
     # The binary backend hands numbers to a window's function, whose type is not the tensor's.
@@ -26,7 +26,7 @@ defmodule Mlx.Backend.FoldTest do
     if op == :reduce,
       do: assert_same([t, zero], &Nx.reduce(&1, &2, [axes: [1]], fun)),
       else: assert_same([t, zero], &Nx.window_reduce(&1, &2, {1, 2}, [], fun))
-  end)
+  end
 
   # Those that are a reduction of their own, and those that are not.
   defp functions do

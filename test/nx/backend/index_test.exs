@@ -2,11 +2,11 @@ defmodule Mlx.Backend.IndexTest do
   # Oracle: Nx.BinaryBackend, and values worked out by hand where it raises (positions outside).
   use Mlx.NxCase, async: true
 
-  property(:slice, "from numbers", [over: types()], fn _op, type ->
+  property :slice, "from numbers", [over: types()], fn _op, type ->
     {shape, lengths, strides} = window()
     starts = for _ <- lengths, do: int(0..5)
     assert_same([tensor(type, shape)], &Nx.slice(&1, starts, lengths, strides: strides))
-  end)
+  end
 
   property [:slice, :put_slice],
            "from numbers and tensors of any integer type",
@@ -45,18 +45,18 @@ defmodule Mlx.Backend.IndexTest do
              assert_equal(apply(fun, args.(mlx(a), binary, b)), expected, args: [a, binary, b])
            end
 
-  property(:put_slice, "over mixed types", [over: real_types()], fn _op, type ->
+  property :put_slice, "over mixed types", [over: real_types()], fn _op, type ->
     {shape, lengths, _strides} = window()
     starts = for _ <- lengths, do: int(0..5)
     update = tensor(pick(real_types()), List.to_tuple(lengths), :small)
     assert_same([tensor(type, shape, :small), update], &Nx.put_slice(&1, starts, &2))
-  end)
+  end
 
-  property(:gather, "over types, axes and index types", [over: types()], fn _op, type ->
+  property :gather, "over types, axes and index types", [over: types()], fn _op, type ->
     t = tensor(type, shape(1..4))
     axes = some_axes(t)
     assert_same([t, indices(shape(1..2), t.shape, axes)], &Nx.gather(&1, &2, axes: axes))
-  end)
+  end
 
   property [Nx.Block.Take, Nx.Block.TakeAlongAxis],
            "over types, axes and index types",
@@ -88,14 +88,14 @@ defmodule Mlx.Backend.IndexTest do
              assert_same([t, indices, updates], &apply(Nx, op, [&1, &2, &3, [axes: axes]]))
            end
 
-  property([:indexed_add, :indexed_put], "of complex numbers", fn op ->
+  property [:indexed_add, :indexed_put], "of complex numbers", fn op ->
     t = tensor({:c, 64}, shape(1..2), :small)
     axes = some_axes(t)
     rest = for a <- Nx.axes(t), a not in axes, do: elem(t.shape, a)
     updates = tensor(pick([{:c, 64}, {:f, 32}]), List.to_tuple([3 | rest]), :small)
     args = [t, indices({3}, t.shape, axes), updates]
     assert_same(args, &apply(Nx, op, [&1, &2, &3, [axes: axes]]))
-  end)
+  end
 
   test "starts clamp so that the slice fits" do
     t = Nx.iota({5})

@@ -62,14 +62,14 @@ defmodule Mlx.Backend.LinAlgTest do
     end
   end
 
-  property(Nx.Block.LinAlg.Solve, "solves, and inverts", [runs: 15], fn _block ->
+  property Nx.Block.LinAlg.Solve, "solves, and inverts", [runs: 15], fn _block ->
     n = int(1..4)
     shape = pick([{n, n}, {2, n, n}])
     a = Nx.add(matrix(shape), Nx.multiply(40, Nx.eye(shape)))
     b = matrix(shape)
     close(mul(a, Nx.LinAlg.solve(a, b)), b, 1.0e-3)
     close(mul(a, Nx.LinAlg.invert(a)), Nx.eye(shape), 1.0e-4)
-  end)
+  end
 
   test "singular systems are refused" do
     assert_raise ArgumentError, ~r/singular/, fn ->
@@ -77,14 +77,14 @@ defmodule Mlx.Backend.LinAlgTest do
     end
   end
 
-  property(Nx.Block.LinAlg.Cholesky, "gives a lower factor", [runs: 15], fn _block ->
+  property Nx.Block.LinAlg.Cholesky, "gives a lower factor", [runs: 15], fn _block ->
     n = int(1..4)
     m = matrix(pick([{n, n}, {2, n, n}]))
     a = Nx.add(mul(m, t(m)), Nx.eye(Nx.shape(m)))
     l = Nx.LinAlg.cholesky(a)
     close(mul(l, t(l)), a, 1.0e-3)
     assert_equal(l, Nx.backend_copy(Nx.tril(l), Nx.BinaryBackend))
-  end)
+  end
 
   test "cholesky refuses what is not positive definite, and takes what is Hermitian" do
     for indefinite <- [[[1.0, 2.0], [2.0, 1.0]], [[-1.0, 0.0], [0.0, 1.0]]] do
@@ -97,7 +97,7 @@ defmodule Mlx.Backend.LinAlgTest do
     close(Nx.LinAlg.cholesky(hermitian), Nx.tensor([[1, 0], [Complex.new(0, 2), 1]]))
   end
 
-  property(Nx.Block.LinAlg.LU, "gives factors and a permutation", [runs: 15], fn _block ->
+  property Nx.Block.LinAlg.LU, "gives factors and a permutation", [runs: 15], fn _block ->
     n = int(1..4)
     a = matrix(pick([{n, n}, {2, n, n}]), pick([{:f, 32}, {:s, 32}, {:f, 64}]))
     {p, l, u} = Nx.LinAlg.lu(a)
@@ -105,9 +105,9 @@ defmodule Mlx.Backend.LinAlgTest do
     close(mul(mul(Nx.as_type(p, Nx.type(l)), l), u), a)
     close(Nx.tril(l), l)
     close(Nx.triu(u), u)
-  end)
+  end
 
-  property(Nx.Block.LinAlg.QR, "reduced and complete", [runs: 30], fn _block ->
+  property Nx.Block.LinAlg.QR, "reduced and complete", [runs: 30], fn _block ->
     a = matrix(pick([{int(1..4), int(1..4)}, {2, int(1..4), int(1..4)}]))
     {q, r} = Nx.LinAlg.qr(a, mode: pick([:reduced, :complete]))
     close(mul(q, r), a)
@@ -116,9 +116,9 @@ defmodule Mlx.Backend.LinAlgTest do
     identity = if rank == 3, do: Nx.eye({2, k, k}), else: Nx.eye({k, k})
     close(mul(t(q), q), identity)
     close(Nx.triu(r), r)
-  end)
+  end
 
-  property(Nx.Block.LinAlg.SVD, "full and thin", [runs: 30], fn _block ->
+  property Nx.Block.LinAlg.SVD, "full and thin", [runs: 30], fn _block ->
     a = matrix({int(1..4), int(1..4)})
     {m, n} = Nx.shape(a)
     k = min(m, n)
@@ -132,9 +132,9 @@ defmodule Mlx.Backend.LinAlgTest do
     assert {Nx.shape(u), Nx.shape(s), Nx.shape(vt)} == {{m, m}, {k}, {n, n}}
     close(Nx.dot(Nx.multiply(u[[.., 0..(k - 1)]], s), vt[0..(k - 1)]), a)
     close(Nx.dot(u, t(u)), Nx.eye({m, m}))
-  end)
+  end
 
-  property(Nx.Block.LinAlg.Eigh, "the largest magnitude first", [runs: 20], fn _block ->
+  property Nx.Block.LinAlg.Eigh, "the largest magnitude first", [runs: 20], fn _block ->
     n = int(1..4)
     m = matrix(pick([{n, n}, {2, n, n}]))
     a = Nx.add(m, t(m))
@@ -142,7 +142,7 @@ defmodule Mlx.Backend.LinAlgTest do
     close(mul(a, vectors), Nx.multiply(vectors, Nx.new_axis(values, -2)), 1.0e-3)
     magnitudes = Nx.abs(values)
     close(Nx.sort(magnitudes, axis: -1, direction: :desc), magnitudes)
-  end)
+  end
 
   test "matrices with NaN or infinity decompose into NaN, those beside them as ever" do
     good = [[2.0, 0.0], [0.0, 1.0]]
@@ -204,7 +204,7 @@ defmodule Mlx.Backend.LinAlgTest do
     assert_equal(determinant, expected, tolerance: 16)
   end
 
-  property(Nx.Block.AllClose, "over mixed types", [over: real_types()], fn _block, type ->
+  property Nx.Block.AllClose, "over mixed types", [over: real_types()], fn _block, type ->
     opts = [rtol: pick([0.0, 0.5]), atol: pick([0.0, 1.0]), equal_nan: pick([true, false])]
     shape = shape()
 
@@ -214,7 +214,7 @@ defmodule Mlx.Backend.LinAlgTest do
     ]
 
     assert_same(args, &Nx.all_close(&1, &2, opts))
-  end)
+  end
 
   test "all_close knows infinities and NaN" do
     close = fn a, b, opts -> Nx.to_number(Nx.all_close(Nx.tensor(a), Nx.tensor(b), opts)) end

@@ -12,12 +12,12 @@ defmodule Mlx.Backend.OrderTest do
              assert_same([t], &apply(Nx, op, [&1, opts]))
            end
 
-  property(Nx.Block.TopK, "is the head of the descending order", [over: real_types()], fn _,
+  property Nx.Block.TopK, "is the head of the descending order", [over: real_types()], fn _,
                                                                                           type ->
     t = tensor(type, shape(1..3), :extreme)
     k = int(1..elem(t.shape, tuple_size(t.shape) - 1))
     assert_same([t], &Nx.top_k(&1, k: k))
-  end)
+  end
 
   property [:sort, :argsort],
            "of long axes",

@@ -3,13 +3,13 @@ defmodule Mlx.Backend.ReduceTest do
   # true to it, and which NaN argmax points to is open.
   use Mlx.NxCase, async: true
 
-  property([:sum, :product], "over axes and keep_axes", [over: types()], fn op, type ->
+  property [:sum, :product], "over axes and keep_axes", [over: types()], fn op, type ->
     assert_reduced(op, tensor(type, shape(0..4, 3), :small), tolerance: 16)
-  end)
+  end
 
-  property([:sum, :product], "of integers wrap", [over: int_types()], fn op, type ->
+  property [:sum, :product], "of integers wrap", [over: int_types()], fn op, type ->
     assert_reduced(op, tensor(type, shape(1..2)), [])
-  end)
+  end
 
   property [:all, :any, :reduce_max, :reduce_min],
            "over axes and keep_axes, at the limits of every type",
@@ -29,13 +29,13 @@ defmodule Mlx.Backend.ReduceTest do
              assert_same([t], &apply(Nx, op, [&1, opts]))
            end
 
-  property([:argmax, :argmin], "at the limits of every type", [over: real_types()], fn op, type ->
+  property [:argmax, :argmin], "at the limits of every type", [over: real_types()], fn op, type ->
     t = tensor(type, {9}, :extreme)
     found = Nx.to_number(apply(Nx, op, [mlx(t), [tie_break: pick([:low, :high])]]))
     reduction = if op == :argmax, do: :reduce_max, else: :reduce_min
     # The element that is the extreme, or any NaN.
     assert Nx.to_number(t[found]) == Nx.to_number(apply(Nx, reduction, [t]))
-  end)
+  end
 
   test "all and any of complex numbers" do
     assert_equal(Nx.all(Nx.tensor([Complex.new(0, 1), Complex.new(1, 0)])), 1)

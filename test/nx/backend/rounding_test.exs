@@ -13,17 +13,17 @@ defmodule Mlx.Backend.RoundingTest do
              assert_same([large], &apply(Nx, op, [&1]), tolerance: 0)
            end
 
-  property([:sign, :negate, :abs], "over types", [over: real_types()], fn op, type ->
+  property [:sign, :negate, :abs], "over types", [over: real_types()], fn op, type ->
     # The sign of infinities is wrong, too.
     values = if op == :sign, do: :finite, else: :extreme
     assert_same([tensor(type, shape(), values)], &apply(Nx, op, [&1]))
-  end)
+  end
 
-  property([:floor, :ceil, :round], "keep what is no number", [over: float_types()], fn op,
+  property [:floor, :ceil, :round], "keep what is no number", [over: float_types()], fn op,
                                                                                         type ->
     specials = [:nan, :infinity, :neg_infinity] |> Enum.shuffle()
     assert_equal(apply(Nx, op, [Nx.tensor(specials, type: type)]), specials)
-  end)
+  end
 
   test "halves round away from zero" do
     for type <- float_types() do

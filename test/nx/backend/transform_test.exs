@@ -3,15 +3,15 @@ defmodule Mlx.Backend.TransformTest do
   # it transforms an axis of length 1.
   use Mlx.NxCase, async: true
 
-  property([:fft, :ifft], "along any axis and length", [over: types() -- [f: 64]], fn op, type ->
+  property [:fft, :ifft], "along any axis and length", [over: types() -- [f: 64]], fn op, type ->
     t = tensor(type, shape(1..4), 0..4)
     {axis, length} = {int(0..(Nx.rank(t) - 1)), int(2..9)}
     actual = apply(Nx, op, [mlx(t), [axis: axis, length: length]])
     expected = last_axis(t, axis, &apply(Nx, op, [&1, [length: length]]))
     assert_equal(actual, expected, tolerance: 64, args: [t, axis, length])
-  end)
+  end
 
-  property([Nx.Block.FFT2, Nx.Block.IFFT2], "over any two axes and lengths", fn block ->
+  property [Nx.Block.FFT2, Nx.Block.IFFT2], "over any two axes and lengths", fn block ->
     function = if block == Nx.Block.FFT2, do: :fft2, else: :ifft2
     t = tensor(pick([{:f, 32}, {:c, 64}, {:s, 32}]), {int(2..4), int(2..4), int(2..4)}, 0..4)
     assert_same([t], &apply(Nx, function, [&1]), tolerance: 64)
@@ -27,19 +27,19 @@ defmodule Mlx.Backend.TransformTest do
       |> last_axis(b, &apply(Nx, one, [&1, [length: lb]]))
 
     assert_equal(actual, expected, tolerance: 256)
-  end)
+  end
 
-  property(Nx.Block.RFFT, "of real signals of any length", fn _block ->
+  property Nx.Block.RFFT, "of real signals of any length", fn _block ->
     signal = tensor(pick([{:f, 32}, {:s, 32}, {:u, 8}]), {2, int(3..6)}, 0..4)
     assert_same([signal], &Nx.rfft/1, tolerance: 64)
     length = int(3..8)
     assert_same([signal], &Nx.rfft(&1, length: length), tolerance: 64)
-  end)
+  end
 
-  property(Nx.Block.IRFFT, "to any length", fn _block ->
+  property Nx.Block.IRFFT, "to any length", fn _block ->
     {spectrum, length} = {tensor({:c, 64}, {2, int(3..5)}, 0..4), int(4..8)}
     assert_same([spectrum], &Nx.irfft(&1, length: length), tolerance: 64)
-  end)
+  end
 
   test "there and back, along the first axis" do
     t = tensor({:f, 32}, {12, 3}, :small)

@@ -18,7 +18,7 @@ defmodule Mlx.Backend.ViewsTest do
              assert_same([t], &apply(Nx, op, [view.(&1), opts]))
            end
 
-  property([:add, :multiply, :less, :select], "of views", [runs: 60], fn op ->
+  property [:add, :multiply, :less, :select], "of views", [runs: 60], fn op ->
     {t, view} = viewed(pick([{:f, 32}, {:u, 8}, {:s, 64}]))
     shape = Nx.shape(view.(t))
     other = tensor({:f, 32}, broadcastable(shape), :small)
@@ -26,7 +26,7 @@ defmodule Mlx.Backend.ViewsTest do
     if op == :select,
       do: assert_same([t, other], &Nx.select(view.(&1), view.(&1), &2)),
       else: assert_same([t, other], &apply(Nx, op, [view.(&1), &2]))
-  end)
+  end
 
   property [:sort, :argsort, Nx.Block.CumulativeSum, Nx.Block.TopK, :window_max, :window_sum],
            "of views",

@@ -11,11 +11,11 @@ defmodule Mlx.Backend.WindowTest do
              assert_same([t], &apply(Nx, op, [&1, window, opts]), tolerance: 16)
            end
 
-  property([:window_sum, :window_product], "of complex numbers", fn op ->
+  property [:window_sum, :window_product], "of complex numbers", fn op ->
     t = tensor({:c, 64}, shape(1..2, 5), :small)
     {window, opts} = window(t)
     assert_same([t], &apply(Nx, op, [&1, window, opts]), tolerance: 16)
-  end)
+  end
 
   property [:window_max, :window_min],
            "at the limits of every type",
@@ -26,11 +26,11 @@ defmodule Mlx.Backend.WindowTest do
              assert_same([t], &apply(Nx, op, [&1, window, opts]))
            end
 
-  property([:window_sum, :window_product], "of integers wrap", [over: int_types()], fn op, type ->
+  property [:window_sum, :window_product], "of integers wrap", [over: int_types()], fn op, type ->
     t = tensor(type, shape(1..2, 5))
     {window, opts} = window(t)
     assert_same([t], &apply(Nx, op, [&1, window, opts]))
-  end)
+  end
 
   property [:window_scatter_max, :window_scatter_min],
            "add at the extreme, the last among equals, over mixed types",
@@ -91,10 +91,10 @@ defmodule Mlx.Backend.WindowTest do
              assert_same([tensor(type, {7})], &apply(Nx, cumulative(block), [&1]))
            end
 
-  property([Nx.Block.CumulativeSum, Nx.Block.CumulativeProduct], "of complex numbers", fn block ->
+  property [Nx.Block.CumulativeSum, Nx.Block.CumulativeProduct], "of complex numbers", fn block ->
     t = tensor({:c, 64}, {2, 4}, :small)
     assert_same([t], &apply(Nx, cumulative(block), [&1, [axis: 1]]), tolerance: 16)
-  end)
+  end
 
   test "NaN stays in its windows, and in what accumulates after it" do
     nan = Nx.tensor([1.0, 3.0, :nan, 5.0, 4.0])
