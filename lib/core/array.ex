@@ -76,6 +76,28 @@ defmodule Mlx.Array do
   def eval(arrays), do: arrays |> List.wrap() |> Enum.map(& &1.ref) |> Native.eval()
 
   @doc """
+  An array of its own with the same elements: freeing either leaves the other.
+
+  On the device where the array is, it returns at once. To another device it waits until the
+  elements are computed, and raises `Mlx.Error` if they could not be.
+
+  ## Options
+
+    * `:device` - where the copy is to be, see `Mlx.Device`; the default device if left out
+
+  ## Examples
+
+      iex> array = Mlx.Array.from_binary(<<1, 2>>, {:u, 8}, {2})
+      iex> copy = Mlx.Array.copy(array, device: :cpu)
+      iex> Mlx.Array.deallocate(array)
+      iex> {Mlx.Array.device(copy), Mlx.Array.to_binary(copy)}
+      {:cpu, <<1, 2>>}
+  """
+  @spec copy(t, device: Device.t() | :gpu) :: t
+  def copy(%__MODULE__{ref: ref}, opts \\ []),
+    do: %__MODULE__{ref: Native.copy_to(ref, worker(opts))}
+
+  @doc """
   The element type. Waits until what makes the array has run, and not until it is computed.
 
       iex> Mlx.Array.type(Mlx.Array.from_binary(<<1, 2>>, {:u, 8}, {2}))

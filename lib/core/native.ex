@@ -108,15 +108,43 @@ defmodule Mlx.Native do
     {type, List.to_tuple(dims)}
   end
 
-  @doc "An array of its own with the same values on the worker. Waits for them if it is another one."
+  @doc """
+  An array of its own with the same values on the worker. If that is another one, waits until they
+  are computed: no worker ever waits for another.
+  """
   @spec copy_to(array, worker) :: array
   def copy_to(array, worker) do
-    if NIF.worker_owns(worker, array) do
-      hd(run([], [0], [array]))
-    else
-      {type, shape} = describe(array)
-      from_binary(worker, type, shape, to_binary(array))
-    end
+    if NIF.worker_owns(worker, array),
+      do: hd(run([], [0], [array])),
+      else: hd(promised(await(copy_async, [array, worker])))
+  end
+
+  @doc "The address and the size in bytes of the array, which stays there until it is freed. Waits."
+  @spec address(array) :: {non_neg_integer, non_neg_integer}
+  def address(array), do: await(address_async, [array])
+
+  @doc "The name and the size in bytes of shared memory with a copy, which goes with the array. Waits."
+  @spec share(array, non_neg_integer) :: {String.t(), non_neg_integer}
+  def share(array, permissions), do: await(share_async, [array, permissions])
+
+  @doc "An array with a copy of the memory at the address. Waits, for it may be freed then."
+  @spec from_address(worker, Mlx.Array.type(), tuple, non_neg_integer) :: array
+  def from_address(worker, type, shape, address),
+    do: hd(promised(await(from_address_async, [worker, type, shape, address])))
+
+  @doc "An array with a copy of the shared memory of that name. Waits likewise."
+  @spec from_shared(worker, Mlx.Array.type(), tuple, String.t()) :: array
+  def from_shared(worker, type, shape, name),
+    do: hd(promised(await(from_shared_async, [worker, type, shape, name])))
+
+  @doc "The device on which a run over these arrays happens, at least one of them."
+  @spec home([array]) :: Mlx.Device.t()
+  def home([first | rest] = arrays) do
+    worker = NIF.worker_of(first)
+
+    if Enum.all?(rest, &NIF.worker_owns(worker, &1)),
+      do: device(first),
+      else: arrays |> Enum.map(&{&1, describe(&1)}) |> leader() |> device()
   end
 
   @doc "Frees the array once what was posted before is done."
@@ -196,7 +224,7 @@ defmodule Mlx.Native do
   # whatever device the rest is on. Anything larger is not moved behind the user's back.
   defp gather(inputs) do
     described = for input <- inputs, do: {input, describe(input)}
-    {home, _} = Enum.find(described, hd(described), fn {_, {_type, shape}} -> shape != {} end)
+    home = leader(described)
     worker = NIF.worker_of(home)
 
     for {input, {_type, shape}} <- described do
@@ -206,6 +234,11 @@ defmodule Mlx.Native do
         true -> raise_scattered(home, input)
       end
     end
+  end
+
+  defp leader(described) do
+    {leader, _} = Enum.find(described, hd(described), fn {_, {_type, shape}} -> shape != {} end)
+    leader
   end
 
   @spec raise_scattered(array, array) :: no_return

@@ -56,6 +56,25 @@ defmodule Mlx.NIF do
   @spec device(array) :: Mlx.Device.t()
   def device(_array), do: not_loaded()
 
+  @spec copy_async(reference, array, worker) :: :ok | failure
+  def copy_async(_ref, _array, _worker), do: not_loaded()
+
+  # Pointers
+
+  @spec address_async(reference, array) :: :ok | failure
+  def address_async(_ref, _array), do: not_loaded()
+
+  @spec share_async(reference, array, non_neg_integer) :: :ok | failure
+  def share_async(_ref, _array, _permissions), do: not_loaded()
+
+  @spec from_address_async(reference, worker, Mlx.Array.type(), tuple, non_neg_integer) ::
+          :ok | failure
+  def from_address_async(_ref, _worker, _type, _shape, _address), do: not_loaded()
+
+  @spec from_shared_async(reference, worker, Mlx.Array.type(), tuple, String.t()) ::
+          :ok | failure
+  def from_shared_async(_ref, _worker, _type, _shape, _name), do: not_loaded()
+
   # Programs
 
   @spec run(worker | nil, instructions, [non_neg_integer], [array]) :: posted

@@ -24,7 +24,7 @@ defmodule Mlx.Program do
   it as a file.
   """
 
-  alias Mlx.{Array, Native, NIF}
+  alias Mlx.{Array, Device, Native, NIF}
 
   @type slot :: non_neg_integer
   @type instruction :: {atom | tuple, [slot]}
@@ -70,7 +70,8 @@ defmodule Mlx.Program do
 
   ## Options
 
-    * `:device` - where to run a program without inputs; the default device if left out
+    * `:device` - where to run a program without inputs; the default device if left out. A program
+      with inputs runs where they are, and `ArgumentError` is raised if that is elsewhere
 
   ## Examples
 
@@ -79,11 +80,22 @@ defmodule Mlx.Program do
       iex> Mlx.Array.to_binary(flipped)
       <<2, 1>>
   """
-  @spec run(t, [Array.t()], device: Mlx.Device.t() | :gpu) :: [Array.t()]
+  @spec run(t, [Array.t()], device: Device.t() | :gpu) :: [Array.t()]
   def run(%__MODULE__{native: native}, arrays, opts \\ []) do
+    opts = Keyword.validate!(opts, [:device])
     worker = if arrays == [], do: Array.worker(opts)
     refs = Enum.map(arrays, fn %Array{ref: ref} -> ref end)
+    if refs != [] and opts[:device], do: check_device(refs, Device.normalize!(opts[:device]))
     for ref <- Native.run_program(native, refs, worker), do: %Array{ref: ref}
+  end
+
+  defp check_device(refs, device) do
+    home = Native.home(refs)
+
+    home == device ||
+      raise ArgumentError,
+            "the arrays are on #{inspect(home)}, and so the program cannot run on " <>
+              "#{inspect(device)}: leave :device out, or copy the arrays there with Mlx.Array.copy/2"
   end
 
   @doc """

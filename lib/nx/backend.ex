@@ -70,6 +70,31 @@ defmodule Mlx.Backend do
   Each emits the telemetry event `[:mlx, :fallback]` with the metadata `:op`, the name of the
   callback of `Nx.Backend`, the module of the block, or `:jit` for a function of `Mlx.Compiler`.
 
+  ## Transfer
+
+  `Nx.backend_transfer/2` to the device where a tensor is returns the tensor. To another device of
+  this backend, and for `Nx.backend_copy/2`, the elements do not pass through the BEAM. A copy is a
+  tensor of its own: deallocating either leaves the other.
+
+  ## Pointers
+
+  `Nx.to_pointer/2` waits until the tensor is computed, and takes two options:
+
+    * `:mode` - `:local` (default) for the tensor's address in this process, where it stays as long as
+      it is held and not deallocated. The memory may be other tensors' as well, and is to be read
+      only. Of a tensor on a GPU this is the address for the host, and the tensor's memory moves
+      there. `:ipc` for a copy in POSIX shared memory, a new one at each call, which other processes
+      can open by the pointer's `:handle`. It goes when the tensor is collected or deallocated, and
+      when the VM ends; one that is killed leaves it behind, on Linux as `/dev/shm/mlx-*`.
+
+    * `:permissions` - who may open the shared memory, as the mode of a file; `0o400` if left out.
+      Where the system is not Linux, the process's mask takes away from it
+
+  `Nx.from_pointer/5` copies, whatever the kind: what its owner writes later is not seen, and the
+  memory may be freed once it returns. An address that is not memory of this process, shared memory
+  that is gone, too small or not for this process to read, raise `Mlx.Error`. A pointer's
+  `:data_size` must be what the type and the shape take, or `nil`.
+
   ## Inspection
 
   Tensors show their device and the reference of their array. Turn it off with
@@ -81,8 +106,8 @@ defmodule Mlx.Backend do
   import Kernel, except: [inspect: 2]
 
   alias Mlx.Backend, as: B
-  alias Mlx.Backend.{Bits, Fallback, Fold, Inspect, Operands, Programs}
-  alias Mlx.{Device, Lower, Native, Type}
+  alias Mlx.Backend.{Bits, Fallback, Fold, Inspect, Operands, Pointer, Programs}
+  alias Mlx.{Device, Lower, Native, NIF, Type}
   alias Nx.Tensor, as: T
 
   @enforce_keys [:ref]
@@ -154,9 +179,7 @@ defmodule Mlx.Backend do
 
   @impl true
   def backend_transfer(%T{data: %B{ref: ref}} = tensor, B, opts) do
-    if Native.device(ref) == (opts[:device] || Device.default()),
-      do: tensor,
-      else: move(tensor, B, opts)
+    if NIF.worker_owns(worker(opts), ref), do: tensor, else: move(tensor, B, opts)
   end
 
   def backend_transfer(tensor, backend, opts), do: move(tensor, backend, opts)
@@ -197,17 +220,11 @@ defmodule Mlx.Backend do
   def inspect(tensor, opts), do: Inspect.inspect(tensor, opts)
 
   @impl true
-  def from_pointer(_pointer, _type, _shape, _backend_opts, _opts) do
-    raise ArgumentError,
-          "Mlx does not support Nx.from_pointer/5 yet. Copy the memory into a binary and pass " <>
-            "it to Nx.from_binary/3"
-  end
+  def from_pointer(pointer, type, shape, backend_opts, opts),
+    do: Pointer.from_pointer(pointer, type, shape, worker(init(backend_opts)), opts)
 
   @impl true
-  def to_pointer(_tensor, _opts) do
-    raise ArgumentError,
-          "Mlx does not support Nx.to_pointer/2 yet. Read the tensor with Nx.to_binary/1"
-  end
+  defdelegate to_pointer(tensor, opts), to: Pointer
 
   @impl true
   def block(struct, output, args, fun) do

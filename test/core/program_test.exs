@@ -71,6 +71,31 @@ defmodule Mlx.ProgramTest do
     assert Array.to_binary(range) == <<0::32-native, 1::32-native, 2::32-native>>
   end
 
+  test "refuses options that it does not know, with arrays and without" do
+    x = Array.from_binary(<<3.0::float-32-native>>, {:f, 32}, {1})
+    range = Program.new([], [{{:arange, 3, {:s, 32}}, []}], [0])
+
+    for {program, arrays} <- [{program(), [x]}, {range, []}] do
+      assert_raise ArgumentError, ~r/unknown keys \[:devise\]/, fn ->
+        Program.run(program, arrays, devise: :cpu)
+      end
+
+      assert_raise ArgumentError, ~r/a device is :cpu/, fn ->
+        Program.run(program, arrays, device: :tpu)
+      end
+    end
+  end
+
+  test "runs where its arrays are, and nowhere else" do
+    x = Array.from_binary(<<3.0::float-32-native>>, {:f, 32}, {1}, device: :cpu)
+    assert [y] = Program.run(program(), [x], device: :cpu)
+    assert Array.to_binary(y) == <<18.0::float-32-native>>
+
+    assert_raise ArgumentError, ~r/are on :cpu.*\{:gpu, 0\}.*leave :device out.*copy/, fn ->
+      Program.run(program(), [x], device: :gpu)
+    end
+  end
+
   test "the builder merges equal subtrees and numbers slots by results" do
     x = %{data: 0}
     square = {:multiply, [x, x]}

@@ -134,19 +134,6 @@ defmodule Mlx.BackendTest do
     end
   end
 
-  describe "pointers" do
-    test "are refused with a remedy" do
-      assert_raise ArgumentError, ~r/to_pointer.*Nx.to_binary/, fn ->
-        Nx.to_pointer(Nx.tensor(1))
-      end
-
-      assert_raise ArgumentError, ~r/from_pointer.*Nx.from_binary/, fn ->
-        pointer = %Nx.Pointer{kind: :local, address: 0, data_size: 4}
-        Nx.from_pointer(backend(), pointer, {:s, 32}, {1})
-      end
-    end
-  end
-
   describe "what MLX cannot compute" do
     setup do
       policy = Application.fetch_env(:mlx, :fallback)

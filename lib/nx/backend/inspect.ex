@@ -11,8 +11,8 @@ defmodule Mlx.Backend.Inspect do
 
   @show_backend Application.compile_env(:mlx, :add_backend_on_inspect, true)
 
-  @doc "The document of the tensor's elements, headed by where they are."
-  def inspect(%T{data: %B{ref: ref}} = tensor, opts) do
+  @doc "The document of the tensor's elements, headed by where they are if asked to."
+  def inspect(%T{data: %B{ref: ref}} = tensor, opts, show_backend? \\ @show_backend) do
     elements =
       try do
         tensor |> bytes() |> Nx.Backend.inspect(Native.to_binary(ref, limit(tensor, opts)), opts)
@@ -20,7 +20,7 @@ defmodule Mlx.Backend.Inspect do
         error in Mlx.Error -> Exception.message(error)
       end
 
-    if @show_backend, do: concat([heading(ref), line(), elements]), else: elements
+    if show_backend?, do: concat([heading(ref), line(), elements]), else: elements
   end
 
   # Nx 0.13 takes whole bytes only, and an array has one for each integer of fewer bits.
@@ -31,10 +31,7 @@ defmodule Mlx.Backend.Inspect do
   defp limit(%T{shape: shape}, %{limit: :infinity}), do: Tuple.product(shape)
   defp limit(%T{shape: shape}, %{limit: limit}), do: min(Tuple.product(shape), limit + 1)
 
-  defp heading(ref), do: "Mlx.Backend<#{device(ref)}, #{number(ref)}>"
-
-  # Enough to tell arrays apart; the full form is that of `Kernel.inspect/1`.
-  defp number(ref), do: ref |> :erlang.ref_to_list() |> Enum.drop(5) |> Enum.drop(-1)
+  defp heading(ref), do: "Mlx.Backend<#{device(ref)}, #{Native.inspect_ref(ref)}>"
 
   defp device(ref) do
     case Native.device(ref) do

@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Result, check};
 use crate::memory;
 use crate::shape::Shape;
-use crate::stream::Stream;
+use crate::stream::{Device, Stream, Streams};
 
 /// An array, computed or still to be computed. A clone is another handle to the same array.
 pub struct Array(ffi::mlx_array);
@@ -40,20 +40,26 @@ impl Array {
     pub fn check_bytes(len: usize, shape: &Shape, dtype: Dtype) -> Result<()> {
         let op = "from_binary";
         let bytes = shape.size() * dtype.size();
-        if len != bytes {
+        if len == bytes {
+            Self::check_size(op, shape, dtype).map(|_| ())
+        } else {
             let dims = shape.dims();
-            return Err(Error::invalid(
+            Err(Error::invalid(
                 op,
                 format!(
                     "a {dtype:?} array of shape {dims:?} takes {bytes} bytes, and the binary has {len}"
                 ),
-            ));
+            ))
         }
-        let limit = memory::largest_array();
+    }
+
+    /// How many bytes an array of this shape and type takes, if they may be had.
+    pub fn check_size(op: &'static str, shape: &Shape, dtype: Dtype) -> Result<usize> {
+        let (bytes, limit) = (shape.size() * dtype.size(), memory::largest_array());
         if bytes > limit {
             return Err(Error::OutOfMemory { op, bytes, limit });
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// An array with a copy of `bytes`, which are in native byte order and row-major.
@@ -74,6 +80,34 @@ impl Array {
             return Err(Error::native(op));
         }
         Ok(Self(raw))
+    }
+
+    /// An array whose bytes `fill` writes, which are zeros before. Where that fails, there is none.
+    pub(crate) fn filled(
+        op: &'static str,
+        shape: &Shape,
+        dtype: Dtype,
+        streams: &Streams,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Self> {
+        let bytes = Self::check_size(op, shape, dtype)?;
+        let dims = shape.dims();
+        // On the CPU, whatever the device: that is where it is written.
+        let stream = streams.pick(true);
+        let array = Self::build(op, |res| {
+            // SAFETY: the shape is live for the call.
+            unsafe { ffi::mlx_zeros(res, dims.as_ptr(), dims.len(), dtype.raw(), stream.raw()) }
+        })?;
+        array.eval()?;
+        if bytes == 0 {
+            return Ok(array);
+        }
+        if !array.is_row_contiguous() || array.nbytes() != bytes {
+            return Err(Error::invalid(op, "a new array is not laid out in rows"));
+        }
+        // SAFETY: the buffer has as many bytes, all of them zero, and nobody else has the array.
+        fill(unsafe { std::slice::from_raw_parts_mut(array.data()?.cast_mut(), bytes) })?;
+        Ok(array)
     }
 
     pub(crate) fn raw(&self) -> ffi::mlx_array {
@@ -137,6 +171,53 @@ impl Array {
         check(unsafe { ffi::mlx_eval(vector.raw()) }, "eval")
     }
 
+    /// The same elements for a worker of another device, or another worker of the same: evaluated,
+    /// and where reading on the host moves memory, moved.
+    pub(crate) fn detached(&self, streams: &Streams) -> Result<Self> {
+        self.eval()?;
+        // MLX takes note of it where it is first asked, which two threads must not do at once.
+        if !self.is_available() {
+            self.eval()?;
+        }
+        if streams.main.device == Device::Cpu {
+            return Ok(self.clone());
+        }
+        // A buffer of a GPU leaves it for good when another device reads it; this one stays.
+        let copy = self.duplicate(streams.pick(self.dtype() == Dtype::Float64))?;
+        copy.eval()?;
+        if !copy.is_available() {
+            copy.eval()?;
+        }
+        copy.data()?;
+        Ok(copy)
+    }
+
+    /// The same elements in a buffer of their own.
+    fn duplicate(&self, stream: &Stream) -> Result<Self> {
+        let op = "copy";
+        // MLX's own copies share the buffer, and so does all that changes nothing; a selection
+        // does not look.
+        // SAFETY: makes an array of one value.
+        let all = Self(unsafe { ffi::mlx_array_new_bool(true) });
+        Self::build(op, |res| {
+            // SAFETY: the handles are live for the call.
+            unsafe { ffi::mlx_where(res, all.0, self.0, self.0, stream.raw()) }
+        })
+    }
+
+    /// Where the elements of an evaluated array are, for the host.
+    fn data(&self) -> Result<*const u8> {
+        // SAFETY: the array is evaluated, so it has a buffer.
+        let data = unsafe { ffi::mlx_array_data_uint8(self.0) };
+        if data.is_null() && self.nbytes() > 0 {
+            return Err(Error::invalid(
+                "to_binary",
+                "an evaluated array has no data",
+            ));
+        }
+        Ok(data)
+    }
+
     fn is_row_contiguous(&self) -> bool {
         let mut contiguous = false;
         // SAFETY: the handle is live, and so is the place written to.
@@ -149,8 +230,12 @@ impl Array {
         let op = "to_binary";
         let mut array = self.clone();
         let wanted = limit.map_or(array.size(), |limit| limit.min(array.size()));
-        if wanted < array.size() {
+        if wanted < array.size() && !array.dims().is_empty() {
             array = Self::first(&array, wanted, stream)?;
+            if stream.device != Device::Cpu && array.dtype() != Dtype::Float64 {
+                // What a GPU's buffer shares with this part would leave the GPU with it.
+                array = array.duplicate(stream)?;
+            }
         }
         array.eval()?;
         if !array.is_row_contiguous() {
@@ -161,35 +246,35 @@ impl Array {
             array.eval()?;
         }
         let len = wanted * array.dtype().size();
-        // SAFETY: the array is evaluated, so it has a buffer.
-        let data = unsafe { ffi::mlx_array_data_uint8(array.0) };
-        if data.is_null() && len > 0 {
-            return Err(Error::invalid(op, "an evaluated array has no data"));
-        }
+        let data = array.data()?;
         Ok(Bytes { array, data, len })
     }
 
-    /// The first `wanted` elements in row-major order, without making the rest contiguous.
+    /// Whole rows that begin with the first `wanted` elements and are less than twice as many.
     fn first(array: &Self, wanted: usize, stream: &Stream) -> Result<Self> {
-        let op = "to_binary";
-        let flat = Self::build(op, |res| {
-            // SAFETY: the handles and the shape are live for the call.
-            unsafe { ffi::mlx_reshape(res, array.0, [-1].as_ptr(), 1, stream.raw()) }
-        })?;
-        let stop = c_int::try_from(wanted).unwrap_or(c_int::MAX);
-        Self::build(op, |res| {
-            let (start, stop, stride) = ([0], [stop], [1]);
+        let dims = array.dims();
+        let rank = dims.len();
+        let mut stop = dims.to_vec();
+        let mut below = 1;
+        for axis in (0..rank).rev() {
+            // At most the size of the axis, so it fits.
+            let rows = wanted.div_ceil(below).min(dims[axis] as usize);
+            stop[axis] = rows as c_int;
+            below *= dims[axis] as usize;
+        }
+        let (start, stride) = (vec![0; rank], vec![1; rank]);
+        Self::build("to_binary", |res| {
             // SAFETY: the handles and the bounds are live for the call.
             unsafe {
                 ffi::mlx_slice(
                     res,
-                    flat.0,
+                    array.0,
                     start.as_ptr(),
-                    1,
+                    rank,
                     stop.as_ptr(),
-                    1,
+                    rank,
                     stride.as_ptr(),
-                    1,
+                    rank,
                     stream.raw(),
                 )
             }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::array::Array;
+use crate::error::Result;
 use crate::memory;
 use crate::promise::Promise;
-use crate::stream::Streams;
+use crate::stream::{Device, Streams};
 
 /// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
 const LAZY_OPS: usize = 512;
@@ -57,11 +58,21 @@ impl Context {
         }
     }
 
-    pub(crate) fn grow(&mut self, bytes: usize) {
+    /// Takes note of an array that a job made without a program.
+    pub fn grow(&mut self, bytes: usize) {
         self.bytes += bytes;
         if self.bytes > LAZY_BYTES {
             self.settle();
         }
+    }
+
+    /// The same elements for another worker.
+    pub fn detach(&mut self, array: &Array) -> Result<Array> {
+        let detached = array.detached(&self.streams)?;
+        if self.streams.main.device != Device::Cpu {
+            self.grow(detached.nbytes());
+        }
+        Ok(detached)
     }
 
     /// Computes what lies unevaluated and waits for it.

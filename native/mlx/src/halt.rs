@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::memory;
+use crate::{memory, pointer};
 
 /// How long an exit waits for work, which cannot be interrupted within an evaluation.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -66,7 +66,9 @@ fn at_exit() {
     }
 
     extern "C" fn handler(status: c_int, _argument: *mut c_void) {
-        if !wait_for_workers(PATIENCE) {
+        let at_rest = wait_for_workers(PATIENCE);
+        pointer::remove_segments();
+        if !at_rest {
             // SAFETY: flushes what is buffered for output, and ends the process.
             unsafe {
                 libc::fflush(std::ptr::null_mut());
@@ -84,6 +86,7 @@ fn at_exit() {
 fn at_exit() {
     extern "C" fn handler() {
         wait_for_workers(PATIENCE * 60);
+        pointer::remove_segments();
     }
 
     // SAFETY: a function without arguments, which never unwinds.

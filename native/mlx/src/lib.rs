@@ -5,8 +5,8 @@
 //! times. [`Promise`] is a result that the worker has yet to fill in. Knows nothing of the BEAM,
 //! but for the decoders that the feature `nif` adds.
 //!
-//! Unsafe code is confined to the modules that call mlx-c: `array`, `error`, `halt`, `host`, `kernel`,
-//! `memory`, `ops`, `stream` and `version`.
+//! Unsafe code is confined to the modules that call mlx-c or the system: `array`, `error`, `halt`,
+//! `host`, `kernel`, `memory`, `ops`, `pointer`, `stream` and `version`.
 
 #![deny(unsafe_code)]
 
@@ -26,6 +26,8 @@ mod kernel;
 pub mod memory;
 #[allow(unsafe_code)]
 pub mod ops;
+#[allow(unsafe_code)]
+pub mod pointer;
 pub mod program;
 pub mod promise;
 mod queue;

@@ -1,10 +1,11 @@
 //! Results that are handed out before they are computed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::pointer::Segment;
 
 /// The place of a result: empty until its worker fills it, once.
 ///
@@ -23,15 +24,35 @@ pub struct Promise {
 enum State {
     #[default]
     Pending,
-    Ready(Array),
+    Ready {
+        array: Array,
+        /// Copies of it that other processes may read, which go with it.
+        segments: Vec<Segment>,
+    },
     Failed(Error),
 }
 
+impl From<Array> for State {
+    fn from(array: Array) -> Self {
+        let segments = Vec::new();
+        Self::Ready { array, segments }
+    }
+}
+
 impl Promise {
+    /// One that is filled already, with an array that its worker need not have made: evaluated, so
+    /// that any may use it.
+    pub fn ready(array: Array) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(array.into()),
+            ..Self::default()
+        })
+    }
+
     /// The array, or why there is none.
     pub fn get(&self) -> Result<Array> {
         match &*self.state() {
-            State::Ready(array) => Ok(array.clone()),
+            State::Ready { array, .. } => Ok(array.clone()),
             State::Failed(error) => Err(error.clone()),
             State::Pending => Err(Error::invalid(
                 "promise",
@@ -43,9 +64,23 @@ impl Promise {
     /// Fills it in. For the worker.
     pub fn fill(&self, result: Result<Array>) {
         *self.state() = match result {
-            Ok(array) => State::Ready(array),
+            Ok(array) => array.into(),
             Err(error) => State::Failed(error),
         };
+    }
+
+    /// Holds `replacement`, which has the same elements, in place of its array. For the worker.
+    pub(crate) fn replace(&self, replacement: Array) {
+        if let State::Ready { array, .. } = &mut *self.state() {
+            *array = replacement;
+        }
+    }
+
+    /// Keeps the segment as long as its array. For the worker.
+    pub(crate) fn attach(&self, segment: Segment) {
+        if let State::Ready { segments, .. } = &mut *self.state() {
+            segments.push(segment);
+        }
     }
 
     /// Gives up the array. For the worker.
@@ -79,7 +114,7 @@ impl Promise {
     /// Its array, if that is still to be computed.
     pub fn unevaluated(&self) -> Option<Array> {
         match &*self.state() {
-            State::Ready(array) if !array.is_available() => Some(array.clone()),
+            State::Ready { array, .. } if !array.is_available() => Some(array.clone()),
             _ => None,
         }
     }

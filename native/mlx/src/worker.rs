@@ -19,6 +19,7 @@ use crate::array::Array;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
+use crate::pointer::Segment;
 use crate::program::Program;
 use crate::promise::Promise;
 use crate::queue::{Next, Queue};
@@ -147,6 +148,14 @@ impl Input {
     /// The array, once the job's turn has come.
     pub fn get(&self) -> Result<Array> {
         self.0.get()
+    }
+
+    pub(crate) fn replace(&self, array: Array) {
+        self.0.replace(array);
+    }
+
+    pub(crate) fn attach(&self, segment: Segment) {
+        self.0.attach(segment);
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod array;
 mod memory;
+mod pointer;
 mod program;
 mod worker;

@@ -1,6 +1,8 @@
 //! Arrays: made from binaries, read, evaluated, freed.
 
-use mlx::{Array, Dtype, Input, Result, Shape, Worker};
+use std::sync::Arc;
+
+use mlx::{Array, Dtype, Input, Promise, Result, Shape, Worker};
 use rustler::{Atom, Binary, Encoder, Env, OwnedEnv, ResourceArc, Term};
 
 use crate::reply::Caller;
@@ -32,10 +34,7 @@ fn make(
     binary: Term,
 ) -> Result<Option<ResourceArc<ArrayRef>>> {
     let op = "from_binary";
-    let shape: Shape = shape.decode().map_err(|error| {
-        let reason = reason(error).unwrap_or_else(|| format!("{shape:?} is not a shape"));
-        mlx::Error::invalid(op, reason)
-    })?;
+    let shape = decode_shape(op, shape)?;
     let bytes: Binary = binary
         .decode()
         .map_err(|_| mlx::Error::invalid(op, "the data must be a binary"))?;
@@ -58,6 +57,13 @@ fn make(
     Ok(promise.ok().map(|promise| ArrayRef::new(promise, worker)))
 }
 
+pub(super) fn decode_shape(op: &'static str, shape: Term) -> Result<Shape> {
+    shape.decode().map_err(|error| {
+        let reason = reason(error).unwrap_or_else(|| format!("{shape:?} is not a shape"));
+        mlx::Error::invalid(op, reason)
+    })
+}
+
 /// Answers with the values as a binary, of at most `limit` elements.
 #[rustler::nif]
 fn to_binary_async<'a>(
@@ -76,12 +82,13 @@ fn to_binary_async<'a>(
             Ok((array.bytes(limit, &context.streams.main)?, worker))
         },
         |env, (bytes, worker)| {
-            let resource = BytesRef::new(bytes, worker);
-            if resource.bytes().len() <= HEAP_BINARY {
-                let mut copy = rustler::NewBinary::new(env, resource.bytes().len());
-                copy.copy_from_slice(resource.bytes());
+            if bytes.len() <= HEAP_BINARY {
+                // This is the worker's thread, so the array goes here and now.
+                let mut copy = rustler::NewBinary::new(env, bytes.len());
+                copy.copy_from_slice(&bytes);
                 return copy.into();
             }
+            let resource = BytesRef::new(bytes, worker);
             resource.make_binary(env, BytesRef::bytes).to_term(env)
         },
     )
@@ -121,8 +128,48 @@ fn describe_async<'a>(env: Env<'a>, reference: Term<'a>, array: ResourceArc<Arra
     )
 }
 
+/// Answers with an array of the worker that has the same elements. For arrays of another one.
+#[rustler::nif]
+fn copy_async<'a>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    array: ResourceArc<ArrayRef>,
+    worker: ResourceArc<WorkerRef>,
+) -> Term<'a> {
+    let from = array.worker.clone();
+    read(
+        env,
+        reference,
+        &[array],
+        |context, inputs| context.detach(&inputs[0].get()?),
+        move |env, copy| {
+            let copy = [Promise::ready(copy)];
+            handles(env, copy, &worker.0, from.take_pressure())
+        },
+    )
+}
+
+/// The handles of a worker's promises, and whether garbage is worth collecting: `[array]` or
+/// `{:pressure, [array]}`.
+pub(super) fn handles<'a>(
+    env: Env<'a>,
+    promises: impl IntoIterator<Item = Arc<Promise>>,
+    worker: &Worker,
+    pressure: bool,
+) -> Term<'a> {
+    let arrays: Vec<_> = promises
+        .into_iter()
+        .map(|promise| ArrayRef::new(promise, worker))
+        .collect();
+    if pressure {
+        (atoms::pressure(), arrays).encode(env)
+    } else {
+        arrays.encode(env)
+    }
+}
+
 /// Posts a job that reads arrays of one worker and answers the caller. `:ok` or an error.
-fn read<'a, T: 'static>(
+pub(super) fn read<'a, T: 'static>(
     env: Env<'a>,
     reference: Term<'a>,
     arrays: &[ResourceArc<ArrayRef>],
@@ -147,15 +194,32 @@ fn read<'a, T: 'static>(
         Ok(inputs) => inputs,
         Err(error) => return Failure(error).encode(env),
     };
+    ask(
+        env,
+        reference,
+        &first.worker,
+        move |context| job(context, &inputs),
+        encode,
+    )
+}
+
+/// Posts a job that answers the caller. `:ok`.
+pub(super) fn ask<'a, T: 'static>(
+    env: Env<'a>,
+    reference: Term<'a>,
+    worker: &Worker,
+    job: impl FnOnce(&mut mlx::Context) -> Result<T> + Send + 'static,
+    encode: impl for<'b> FnOnce(Env<'b>, T) -> Term<'b> + Send + 'static,
+) -> Term<'a> {
     let caller = Caller::new(env, reference);
     let pid = env.pid();
-    first.worker.call(
+    worker.call(
         move |context| {
             // Nothing is computed for a process that has died meanwhile.
             if !OwnedEnv::new().run(|env| pid.is_alive(env)) {
                 return Err(mlx::Error::Cancelled);
             }
-            job(context, &inputs)
+            job(context)
         },
         move |result| caller.reply_with(result, encode),
     );

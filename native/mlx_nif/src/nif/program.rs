@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mlx::{Busy, Dtype, Error, Inputs, Instruction, Program, Promises, Result, Shape, Worker};
 use rustler::{Encoder, Env, ListIterator, ResourceArc, Term};
 
+use super::array::handles;
 use crate::terms::{ArrayRef, Failure, ProgramRef, WorkerRef, atoms, reason};
 
 /// Decodes and runs instructions: an eager operation. `[array]`, `{:pressure, [array]}`, `:busy`,
@@ -148,15 +149,7 @@ fn post(
 fn posted(env: Env, posted: Result<Posted>) -> Term {
     match posted {
         Ok(Posted::Promises(promises, worker)) => {
-            let arrays: Vec<_> = promises
-                .into_iter()
-                .map(|promise| ArrayRef::new(promise, &worker))
-                .collect();
-            if worker.take_pressure() {
-                (atoms::pressure(), arrays).encode(env)
-            } else {
-                arrays.encode(env)
-            }
+            handles(env, promises, &worker, worker.take_pressure())
         }
         Ok(Posted::Busy) => atoms::busy().encode(env),
         Ok(Posted::Scattered) => atoms::scattered().encode(env),
