@@ -5,7 +5,7 @@ defmodule Mlx.Backend.CoverageTest do
 
   @sources Path.wildcard(Path.join(__DIR__, "*_test.exs"))
 
-  # They take no values: backend_test.exs has what they refuse and return.
+  # They take no values, but options and addresses: see backend_test.exs and pointer_test.exs.
   @without_values [:init, :from_pointer, :to_pointer]
 
   test "every callback has a property" do
