@@ -46,7 +46,8 @@ defmodule Mlx.Backend do
     * Of several updates of one element `Nx.indexed_put/4` keeps the last on the CPU and any on a
       GPU.
     * Integers: `x / 0` is -1 in two's complement, `x rem 0` is `x`, shifts by the width or more
-      shift everything out. Nothing raises.
+      shift everything out, negative powers are reciprocals cut off to integers. Nothing raises.
+    * Half precision beside integers of 16 bits and more is computed in single.
     * Conversions to `bf16` round to the nearest; constants are cut off, as Nx does it.
     * `Nx.sign/1` of NaN is NaN, and so is `Nx.clip/3` of NaN.
 

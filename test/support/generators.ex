@@ -11,6 +11,14 @@ defmodule Mlx.Generators do
   def real_types, do: @ints ++ @floats
   def types, do: @ints ++ @floats ++ [c: 64]
 
+  # The largest, the least normal and the least subnormal number of every float type.
+  @limits %{
+    {:f, 16} => [65_504.0, 6.103515625e-5, 5.9604644775390625e-8],
+    {:bf, 16} => [3.3895313892515355e38, 1.1754943508222875e-38, 9.183549615799121e-41],
+    {:f, 32} => [3.4028234663852886e38, 1.1754943508222875e-38, 1.401298464324817e-45],
+    {:f, 64} => [1.7976931348623157e308, 2.2250738585072014e-308, 5.0e-324]
+  }
+
   def pick(list), do: Enum.random(list)
   def int(range), do: Enum.random(range)
 
@@ -38,7 +46,8 @@ defmodule Mlx.Generators do
 
   @doc """
   A tensor on Nx.BinaryBackend. `values` is `:any` (special values among them), `:finite`,
-  `:small` (integers and halves of few digits, exact in every type) or a range of integers.
+  `:small` (integers and halves of few digits, exact in every type), `:extreme` (`:any`, and the
+  limits of floats) or a range of integers.
   """
   def tensor(type, shape, values \\ :any) do
     elements = for _ <- 1..Tuple.product(shape), do: value(type, values)
@@ -63,6 +72,7 @@ defmodule Mlx.Generators do
     pick([int(-5..5), int(-5..5), 0, least, most, -1, int(least..most)])
   end
 
+  def value(type, :extreme), do: pick([finite(), special(), pick(@limits[type]) * pick([1, -1])])
   def value(_type, :finite), do: finite()
   def value(_type, :any), do: pick([finite(), finite(), special()])
 
@@ -71,19 +81,21 @@ defmodule Mlx.Generators do
 
   @doc "Runs `fun` `runs` times, each with a seed of its own."
   def for_all(runs \\ 25, fun) do
-    base = ExUnit.configuration()[:seed]
-
     for run <- 1..runs do
-      seed = {base, run, 7}
-      :rand.seed(:exsss, seed)
+      seed(run)
 
       try do
         fun.()
       rescue
         error ->
-          IO.puts("repeat with :rand.seed(:exsss, #{inspect(seed)})")
+          IO.puts("repeat with #{inspect(__MODULE__)}.seed(#{run}) and --seed #{base()}")
           reraise error, __STACKTRACE__
       end
     end
   end
+
+  @doc "Makes what follows in this process the run number `run` of the property `name`."
+  def seed(run, name \\ nil), do: :rand.seed(:exsss, :erlang.phash2({base(), name, run}))
+
+  defp base, do: ExUnit.configuration()[:seed]
 end

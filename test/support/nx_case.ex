@@ -12,6 +12,7 @@ defmodule Mlx.NxCase do
     quote do
       import Mlx.NxCase
       import Mlx.Generators
+      import Mlx.Property
     end
   end
 
@@ -42,8 +43,26 @@ defmodule Mlx.NxCase do
   end
 
   @doc """
+  What `fun` gives for `args`, operation by operation and as one program of `Mlx.Compiler`: both
+  have the same bits.
+  """
+  def both(args \\ [], fun) do
+    eager = apply(fun, args)
+    jitted = Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler)
+    assert bits(jitted) == bits(eager)
+    eager
+  end
+
+  defp bits(container) do
+    Nx.Defn.Composite.reduce(container, [], fn t, all ->
+      [{t.type, t.shape, t.names, Nx.to_binary(t)} | all]
+    end)
+  end
+
+  @doc """
   Asserts that `actual` is on the backend under test and equals `expected`: shape, type, names,
-  and every value, floats within `:tolerance` times their type's precision (default 4).
+  and every value, floats within `:tolerance` times their type's precision (default 4). That is
+  the precision of 1 for smaller numbers, unless `relative: true` asks for theirs.
   """
   def assert_equal(actual, expected, opts \\ [])
 
@@ -60,9 +79,10 @@ defmodule Mlx.NxCase do
     assert actual.names == expected.names
 
     precision = Keyword.get(opts, :tolerance, 4) * epsilon(expected.type)
+    least = if opts[:relative], do: least(expected.type), else: 1
     pairs = Enum.zip(Nx.to_flat_list(actual), Nx.to_flat_list(expected))
 
-    for {{a, e}, position} <- Enum.with_index(pairs), not close?(a, e, precision) do
+    for {{a, e}, position} <- Enum.with_index(pairs), not close?(a, e, precision, least) do
       flunk("""
       element #{position} differs: #{inspect(a)} instead of #{inspect(e)}
 
@@ -89,22 +109,25 @@ defmodule Mlx.NxCase do
   defp epsilon({kind, _}) when kind in [:f, :c], do: 1.2e-7
   defp epsilon(_integer), do: 0
 
-  defp close?(%Complex{} = a, %Complex{} = e, precision) do
+  # Below the least normal number the precision is absolute in any case.
+  defp least({:f, 16}), do: 6.2e-5
+  defp least({:f, 64}), do: 2.3e-308
+  defp least(_type), do: 1.2e-38
+
+  defp close?(%Complex{} = a, %Complex{} = e, precision, least) do
     # The precision of a complex number is that of its modulus.
     with true <- is_number(a.re) and is_number(a.im) and is_number(e.re) and is_number(e.im) do
-      size = max(abs(e.re), abs(e.im))
-
-      abs(a.re - e.re) <= precision * max(size, 1) and
-        abs(a.im - e.im) <= precision * max(size, 1)
+      size = max(max(abs(e.re), abs(e.im)), least)
+      abs(a.re - e.re) <= precision * size and abs(a.im - e.im) <= precision * size
     else
-      _ -> close?(a.re, e.re, precision) and close?(a.im, e.im, precision)
+      _ -> close?(a.re, e.re, precision, least) and close?(a.im, e.im, precision, least)
     end
   end
 
-  defp close?(a, a, _precision), do: true
+  defp close?(a, a, _precision, _least), do: true
 
-  defp close?(a, e, precision) when is_number(a) and is_number(e),
-    do: a == e or abs(a - e) <= precision * max(abs(e), 1)
+  defp close?(a, e, precision, least) when is_number(a) and is_number(e),
+    do: a == e or abs(a - e) <= precision * max(abs(e), least)
 
-  defp close?(_, _, _), do: false
+  defp close?(_, _, _, _), do: false
 end

@@ -4,10 +4,8 @@ defmodule Mlx.Lower.Block do
   # function, operation by operation.
   import Mlx.Lower.Tree
 
-  alias Mlx.Lower.{Decompose, Sort, Transform}
+  alias Mlx.Lower.{Decompose, Scan, Sort, Transform}
   alias Nx.Block
-
-  @half [f: 16, bf: 16]
 
   @doc "The tree of a block, one per result, or `:default`."
   def lower(%Block.LogicalNot{}, _out, [t]), do: from_bool({:logical_not, [truthy(t)]})
@@ -18,10 +16,10 @@ defmodule Mlx.Lower.Block do
   def lower(%Block.Phase{}, out, [t]),
     do: {:arctan2, [const(0, out.type), cast(t, out.type)]}
 
-  def lower(%Block.CumulativeSum{} = block, out, [t]), do: scan(:cumsum, block, out, t)
-  def lower(%Block.CumulativeProduct{} = block, out, [t]), do: scan(:cumprod, block, out, t)
-  def lower(%Block.CumulativeMin{} = block, out, [t]), do: scan(:cummin, block, out, t)
-  def lower(%Block.CumulativeMax{} = block, out, [t]), do: scan(:cummax, block, out, t)
+  def lower(%Block.CumulativeSum{} = block, out, [t]), do: Scan.scan(:cumsum, block, out, t)
+  def lower(%Block.CumulativeProduct{} = block, out, [t]), do: Scan.scan(:cumprod, block, out, t)
+  def lower(%Block.CumulativeMin{} = block, out, [t]), do: Scan.scan(:cummin, block, out, t)
+  def lower(%Block.CumulativeMax{} = block, out, [t]), do: Scan.scan(:cummax, block, out, t)
 
   def lower(%Block.Take{axis: axis}, out, [t, indices]),
     do: {{:take_axis, axis}, [cast(t, out.type), indices]}
@@ -50,12 +48,6 @@ defmodule Mlx.Lower.Block do
   end
 
   def lower(block, out, args), do: Decompose.lower(block, out, args)
-
-  # Half precision accumulates in f32.
-  defp scan(op, block, out, t) do
-    type = if out.type in @half, do: {:f, 32}, else: out.type
-    cast({{op, block.axis, block.reverse, true}, [cast(t, type)]}, type, out.type)
-  end
 
   defp transform2(op, %{lengths: [l1, l2], axes: [ax1, ax2], eps: eps}, out, t) do
     op

@@ -75,7 +75,8 @@ defmodule Mlx.Lower.Elementwise do
       raise ArithmeticError, "Complex.atan2 only accepts real numbers as arguments"
     end
 
-    {:arctan2, [cast(l, out.type), cast(r, out.type)]}
+    type = operand_type(out.type, l.type, r.type)
+    cast({:arctan2, [cast(l, type), cast(r, type)]}, type, out.type)
   end
 
   # Integers are neither.

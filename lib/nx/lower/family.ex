@@ -14,7 +14,11 @@ defmodule Mlx.Lower.Family do
   # For example `arith add: :add` becomes
   #
   #     def lower_add(%{type: t}, [%{type: t}, %{type: t}] = args), do: {:add, args}
-  #     def lower_add(%{type: t}, [l, r]), do: {:add, [cast(l, t), cast(r, t)]}
+  #
+  #     def lower_add(%{type: t}, [l, r]) do
+  #       wide = operand_type(t, l.type, r.type)
+  #       cast({:add, [cast(l, wide), cast(r, wide)]}, wide, t)
+  #     end
 
   defmacro __using__(_opts) do
     quote do
@@ -56,8 +60,10 @@ defmodule Mlx.Lower.Family do
         def unquote(function(name))(%{type: type}, [%{type: type}, %{type: type}] = args),
           do: {unquote(op), args}
 
-        def unquote(function(name))(%{type: type}, [l, r]),
-          do: {unquote(op), [cast(l, type), cast(r, type)]}
+        def unquote(function(name))(%{type: type}, [l, r]) do
+          wide = operand_type(type, l.type, r.type)
+          cast({unquote(op), [cast(l, wide), cast(r, wide)]}, wide, type)
+        end
       end
     end
   end
@@ -70,7 +76,7 @@ defmodule Mlx.Lower.Family do
           do: from_bool({unquote(op), args})
 
         def unquote(function(name))(_out, [%{type: left} = l, %{type: right} = r]) do
-          type = Nx.Type.merge(left, right)
+          type = left |> Nx.Type.merge(right) |> operand_type(left, right)
           from_bool({unquote(op), [cast(l, type), cast(r, type)]})
         end
       end

@@ -44,16 +44,17 @@ defmodule Mlx.Lower.Index do
     reshape({{:gather, axes, sizes}, [t | columns]}, gathered, out.shape)
   end
 
-  # The rows outside add nothing to wherever their clamped position is.
+  # The rows outside add nothing to wherever their clamped position is. Many rows may be added to
+  # one element, which half precision would not hold before the end.
   compose :indexed_add, out, [t, indices, updates, opts] do
     axes = opts[:axes]
+    type = wide(out.type)
     columns = columns(indices, axes, fn column, _axis -> column end)
     inside = inside(indices, t.shape, axes)
     inside = reshape(inside, List.to_tuple(batch(indices)), row_shape(indices, updates.shape))
-    updates = where(inside, cast(updates, out.type), const(0, out.type))
-
-    {{:scatter_add, axes},
-     [cast(t, out.type), update_shape(updates, indices, t.shape, axes) | columns]}
+    updates = where(inside, cast(updates, type), const(0, type))
+    updates = update_shape(updates, indices, t.shape, axes)
+    cast({{:scatter_add, axes}, [cast(t, type), updates | columns]}, type, out.type)
   end
 
   # A row outside overwrites an element that is appended for it and cut off again.

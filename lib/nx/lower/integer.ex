@@ -2,7 +2,8 @@ defmodule Mlx.Lower.Integer do
   @moduledoc false
   # Integer arithmetic whose values C, and so MLX, leaves undefined, and bit counting, which MLX
   # lacks. What Nx leaves open is fixed: x / 0 is -1 (all ones), x rem 0 is x, INT_MIN / -1 wraps,
-  # shifts by the width or more (and by negative amounts) shift everything out.
+  # shifts by the width or more (and by negative amounts) shift everything out, negative powers
+  # are reciprocals cut off to integers.
   use Mlx.Lower.Family
 
   # The native side never divides by zero, nor the least number by -1.
@@ -10,19 +11,24 @@ defmodule Mlx.Lower.Integer do
     {:floor_divide, [cast(l, type), cast(r, type)]}
   end
 
-  compose :remainder, %{type: type}, [l, r] do
+  compose :remainder, out, [l, r] do
+    type = operand_type(out.type, l.type, r.type)
     {l, r} = {cast(l, type), cast(r, type)}
 
-    if integer?(type), do: integer_remainder(l, r), else: float_remainder(l, r, type)
+    if integer?(type),
+      do: integer_remainder(l, r),
+      else: cast(float_remainder(l, r, type), type, out.type)
   end
 
-  compose :pow, %{type: type}, [l, r] do
+  compose :pow, out, [l, r] do
+    type = operand_type(out.type, l.type, r.type)
     {l, r} = {cast(l, type), cast(r, type)}
 
     case type do
       # MLX computes exp(r * log(l)), which has no value at 0 ** 0.
       {:c, _} -> where({:equal, [r, const(0, type)]}, const(1, type), {:power, [l, r]})
-      _ -> {:power, [l, r]}
+      {:s, _} -> signed_power(l, r, type)
+      _ -> cast({:power, [l, r]}, type, out.type)
     end
   end
 
@@ -52,6 +58,15 @@ defmodule Mlx.Lower.Integer do
     smeared = smear(unsigned(t, type), 1, size)
     zeros = {:subtract, [const(size, {:u, size}), population_count(smeared, size)]}
     signed(zeros, type)
+  end
+
+  # The reciprocal of a power is 0, except that of 1 and -1, for which only whether the exponent
+  # is odd matters. MLX squares its way up to the exponent and knows no negative ones.
+  defp signed_power(l, r, type) do
+    negative = {:less, [r, const(0, type)]}
+    power = {:power, [l, where(negative, {:bitwise_and, [r, const(1, type)]}, r)]}
+    below_one = {:logical_and, [negative, {:not_equal, [{:abs, [l]}, const(1, type)]}]}
+    where(below_one, const(0, type), power)
   end
 
   # What the truncated quotient leaves has the dividend's sign; as x / 0 is -1, x rem 0 is x.

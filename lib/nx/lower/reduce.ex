@@ -4,8 +4,6 @@ defmodule Mlx.Lower.Reduce do
   # another; half precision is summed in f32.
   use Mlx.Lower.Family
 
-  @half [f: 16, bf: 16]
-
   # MLX adds floats one after the other along an axis, and the rounding error grows with the
   # length. An axis beyond @long is summed in blocks, and these are summed in turn.
   @long 256
@@ -129,9 +127,6 @@ defmodule Mlx.Lower.Reduce do
 
     found |> cast({:u, 32}, out.type) |> reshape(Tuple.delete_at(shape, axis), out.shape)
   end
-
-  defp wide(type) when type in @half, do: {:f, 32}
-  defp wide(type), do: type
 
   # MLX sums short integers in 32 bits.
   defp back(tree, {kind, size}, to) when kind in [:u, :s] and size < 32, do: astype(tree, to)

@@ -7,6 +7,9 @@ defmodule Mlx.Lower.Tree do
 
   alias Nx.Tensor, as: T
 
+  # Every integer of 8 bits is a number of half precision.
+  @beyond_half [u: 16, u: 32, u: 64, s: 16, s: 32, s: 64]
+
   @type leaf :: %{:data => non_neg_integer | tree, optional(any) => any}
   @type tree :: leaf | {op :: atom | tuple, [tree]} | {:elem, tree, non_neg_integer}
 
@@ -24,6 +27,20 @@ defmodule Mlx.Lower.Tree do
 
   @doc "A tree of any type as `type`."
   def astype(tree, type), do: {{:astype, Mlx.Type.held!(type)}, [tree]}
+
+  @doc "The type in which many elements of `type` are put together: half precision is too narrow."
+  def wide(type) when type in [f: 16, bf: 16], do: {:f, 32}
+  def wide(type), do: type
+
+  @doc """
+  The type in which an operation of `type` takes two operands: single precision where half
+  precision does not hold an operand's integers, such as the size that a mean divides by.
+  """
+  def operand_type(type, left, right) do
+    if (left in @beyond_half or right in @beyond_half) and wide(type) != type,
+      do: wide(type),
+      else: type
+  end
 
   @doc "MLX's bool as Nx's."
   def from_bool(tree), do: {{:astype, {:u, 8}}, [tree]}

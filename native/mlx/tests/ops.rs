@@ -63,6 +63,23 @@ fn shapes() {
 }
 
 #[test]
+fn overlapping_views_are_reduced_as_they_are() {
+    let w = worker();
+    // Rows of 7, windows of two elements, two apart: 5 places per row, which two do not divide.
+    let values: Vec<i64> = (0..14).collect();
+    let a = array(&w, &[2, 7], &values);
+    let view = Op::AsStrided(shape(&[2, 5, 2]), vec![7, 1, 2], 0);
+    let windows = run(&w, view, &[&a]).remove(0);
+    let sums = value::<i64>(&w, Op::SumAxes(vec![2], false), &[&windows]).unwrap();
+    assert_eq!(sums, [2, 4, 6, 8, 10, 16, 18, 20, 22, 24]);
+    // Every element is every row's.
+    let view = Op::AsStrided(shape(&[3, 4]), vec![0, 1], 1);
+    let rows = run(&w, view, &[&a]).remove(0);
+    let sums = value::<i64>(&w, Op::SumAxes(vec![0], false), &[&rows]).unwrap();
+    assert_eq!(sums, [3, 6, 9, 12]);
+}
+
+#[test]
 fn reductions_scans_and_order() {
     let w = worker();
     let a = array(&w, &[2, 3], &[3f32, 1.0, 2.0, 6.0, 5.0, 4.0]);

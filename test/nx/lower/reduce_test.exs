@@ -100,16 +100,33 @@ defmodule Mlx.Lower.ReduceTest do
              ]
   end
 
-  test "windows are strided views" do
+  test "windows are made of halves, which take every stride" do
     opts = [padding: [{1, 0}], strides: [2], window_dilations: [1]]
 
     assert lower(:window_max, t(:s32, {2}), [t(:s32, {4}), {2}, opts]) ==
              [
                {{:constant, {:s, 32}, <<-2_147_483_648::32-native>>}, []},
                {{:pad, [0], [1], [0]}, [0, 1]},
-               {:contiguous, [2]},
-               {{:as_strided, {2, 2}, [2, 1], 0}, [3]},
-               {{:max_axes, [1], false}, [4]}
+               {{:slice, [0], [3], [2]}, [2]},
+               {{:slice, [1], [4], [2]}, [2]},
+               {:maximum, [3, 4]}
+             ]
+  end
+
+  test "long windows double" do
+    opts = [padding: [{0, 0}], strides: [1], window_dilations: [2]]
+
+    # Five elements, two apart: one, two and two.
+    assert lower(:window_sum, t(:s32, {4}), [t(:s32, {12}), {5}, opts]) ==
+             [
+               {{:slice, [0], [4], [1]}, [0]},
+               {{:slice, [0], [10], [1]}, [0]},
+               {{:slice, [2], [12], [1]}, [0]},
+               {:add, [2, 3]},
+               {{:slice, [2], [6], [1]}, [4]},
+               {:add, [1, 5]},
+               {{:slice, [6], [10], [1]}, [4]},
+               {:add, [6, 7]}
              ]
   end
 end

@@ -12,7 +12,9 @@ pub(super) fn eye(rows: u32, cols: u32, diagonal: i32, dtype: Dtype, s: &Stream)
     c!(mlx_eye(rows, cols, diagonal, dtype), s)
 }
 
-/// MLX trusts the strides; a view that leaves the array would read what is not its own.
+/// MLX trusts the strides; a view that leaves the array would read what is not its own. It also
+/// takes it that no element is seen twice: it reduces an overlapping view in blocks as long as the
+/// stride, which need not divide the result, and writes behind its end. So such a view is copied.
 pub(super) fn as_strided(
     x: &Array,
     dims: &Shape,
@@ -42,7 +44,28 @@ pub(super) fn as_strided(
     if dims.size() > 0 && (least < 0 || most >= x.size() as i128) {
         return Err(outside());
     }
-    c!(mlx_as_strided(x, [dims.dims()], [strides], offset), s)
+    let view = c!(mlx_as_strided(x, [dims.dims()], [strides], offset), s)?;
+    if !overlaps(dims, strides) {
+        return Ok(view);
+    }
+    c!(mlx_contiguous(view, false), s)
+}
+
+/// Whether two positions may be one element: no stride may be within reach of the smaller ones.
+fn overlaps(dims: &Shape, strides: &[i64]) -> bool {
+    let pairs = dims.dims().iter().zip(strides);
+    let mut axes: Vec<(u64, i128)> = pairs
+        .filter(|(dim, _)| **dim > 1)
+        .map(|(dim, stride)| (stride.unsigned_abs(), i128::from(*dim)))
+        .collect();
+    axes.sort_unstable();
+    let mut reach = 0;
+    axes.into_iter().any(|(stride, dim)| {
+        let stride = i128::from(stride);
+        let within = stride <= reach;
+        reach += (dim - 1) * stride;
+        within
+    })
 }
 
 /// One bound and one step per axis; MLX divides by the steps.
