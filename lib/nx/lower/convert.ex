@@ -19,5 +19,7 @@ defmodule Mlx.Lower.Convert do
   defp convert(t, {kind, _}, {to_kind, _} = to) when kind in [:f, :bf] and to_kind in [:u, :s],
     do: {{:convert, to}, [t]}
 
+  # MLX goes from f64 to half precision by way of f32, which rounds twice.
+  defp convert(t, {:f, 64}, {kind, 16} = to) when kind in [:f, :bf], do: {{:convert, to}, [t]}
   defp convert(t, from, to), do: cast(t, from, to)
 end

@@ -272,6 +272,23 @@ fn beyond(x: f64) -> i64 {
     }
 }
 
+/// From f64 to half precision, rounded once.
+struct Halved<H>(H);
+
+macro_rules! halved {
+    ($($half:ty),*) => {
+        $(impl Function for Halved<$half> {
+            type In = f64;
+            type Out = $half;
+            fn of(x: f64) -> $half {
+                <$half>::from_f64(x)
+            }
+        })*
+    };
+}
+
+halved!(f16, bf16);
+
 fn converted<E: Float>(to: Dtype) -> Option<Run> {
     Some(match to {
         Dtype::Uint8 => run::<Converted<E, u8>>,
@@ -286,13 +303,17 @@ fn converted<E: Float>(to: Dtype) -> Option<Run> {
     })
 }
 
-/// Floats as integers, if the stream is a CPU's.
+/// Floats as integers, or f64 as half precision, if the stream is a CPU's.
 pub(crate) fn convert(x: &Array, to: Dtype, s: &Stream) -> Option<Result<Array>> {
     if s.device != Device::Cpu {
         return None;
     }
     let run = match x.dtype() {
-        Dtype::Float64 => converted::<f64>(to),
+        Dtype::Float64 => match to {
+            Dtype::Float16 => Some(run::<Halved<f16>> as Run),
+            Dtype::Bfloat16 => Some(run::<Halved<bf16>> as Run),
+            _ => converted::<f64>(to),
+        },
         Dtype::Float32 => converted::<f32>(to),
         Dtype::Float16 => converted::<f16>(to),
         Dtype::Bfloat16 => converted::<bf16>(to),

@@ -86,4 +86,20 @@ defmodule Mlx.Backend.ComplexTest do
     i = Nx.tensor(Complex.new(0, 1))
     assert_equal(Nx.multiply(i, i), Complex.new(-1, 0))
   end
+
+  # Oracle: the principal values, by hand and by C's functions.
+  test "roots, what is small, and the side of a cut" do
+    root = Nx.cbrt(Nx.tensor([Complex.new(-3, 2), Complex.new(0, 0), Complex.new(8, 0)]))
+    wanted = [Complex.new(1.0106428, 1.1532282), Complex.new(0, 0), Complex.new(2, 0)]
+    assert_equal(root, wanted)
+
+    small = Nx.expm1(Nx.tensor(Complex.new(1.0e-5, 1.0e-6)))
+    wanted = Complex.new(1.00000495e-5, 1.00001000e-6)
+    assert_in_delta Nx.to_number(Nx.real(small)), wanted.re, 1.0e-11
+    assert_in_delta Nx.to_number(Nx.imag(small)), wanted.im, 1.0e-12
+
+    sides = Nx.acosh(Nx.tensor([Complex.new(0.0, 0.0), Complex.new(0.0, -0.0)]))
+    half = :math.pi() / 2
+    assert_equal(sides, [Complex.new(0, half), Complex.new(0, -half)])
+  end
 end

@@ -29,4 +29,12 @@ defmodule Mlx.Backend.ConvertTest do
       for to <- int_types(), do: assert_same([big], &Nx.as_type(&1, to))
     end
   end
+
+  # Oracle: by hand; half of the last place of f16 at 1 is 2^-11.
+  test "f64 is rounded once on its way to half precision" do
+    t = Nx.tensor([1 + 2 ** -11 + 2 ** -30, 1 + 2 ** -11, 1.0e300], type: :f64)
+    assert_equal(Nx.as_type(t, :f16), [1.0009765625, 1.0, :infinity])
+    t = Nx.tensor([1 + 2 ** -8 + 2 ** -30, 1 + 2 ** -8], type: :f64)
+    assert_equal(Nx.as_type(t, :bf16), [1.0078125, 1.0])
+  end
 end
