@@ -103,6 +103,9 @@ defmodule Mlx.NIF do
            [Mlx.Array.type() | :bool]}
   def op_table, do: not_loaded()
 
+  @spec hosted() :: [String.t()]
+  def hosted, do: not_loaded()
+
   # Workers
 
   @spec worker_start_async(reference, Mlx.Device.t()) :: worker

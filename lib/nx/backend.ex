@@ -58,11 +58,21 @@ defmodule Mlx.Backend do
   `Nx.multiply/2`, `Nx.max/2` or `Nx.min/2` becomes the reduction of that kind. One that cannot be
   traced, because it reads values or computes with tensors of its own, is a case for the fallback.
 
+  ## Support
+
+  How each operation is computed. What is composed is one program all the same, posted at once. `f64`
+  and linear algebra run on the CPU also where the device is a GPU.
+
+  #{Mlx.Lower.Support.markdown()}
   ## Fallback
 
-  Every operation of Nx runs on the device, for every type but `c128`. For that one, and for
-  operations that a later version of Nx adds, what happens instead is a policy,
-  `config :mlx, fallback: :warn`:
+  Every operation of Nx runs on the device, but
+
+    * what has the type `c128`, which MLX lacks,
+    * reductions by a function that cannot be traced,
+    * and operations that a later version of Nx adds.
+
+  What happens instead is a policy, `config :mlx, fallback: :warn`:
 
     * `:warn` (default) computes with `Nx.BinaryBackend` and logs a warning
     * `:silent` does so without a word

@@ -69,6 +69,13 @@ fn op_table() -> (Vec<Row>, Vec<Dtype>) {
     (rows.collect(), Dtype::ALL.to_vec())
 }
 
+/// The operations that a function of ours computes on a CPU.
+#[rustler::nif]
+fn hosted() -> Vec<String> {
+    let names = mlx::Op::HOSTED.iter();
+    names.map(|name| mlx::ops::snake_case(name)).collect()
+}
+
 fn signature(inputs: Term) -> Result<Vec<(Dtype, Shape)>> {
     let list: ListIterator = inputs
         .decode()
