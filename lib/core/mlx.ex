@@ -72,4 +72,53 @@ defmodule Mlx do
   """
   @spec put_dispatch(:sync | :async) :: :sync | :async
   defdelegate put_dispatch(mode), to: Mlx.Native
+
+  @doc """
+  Waits until everything posted to the worker of `device` is computed.
+
+  For measuring time, and for nothing else: reading a result waits for it.
+
+      iex> Mlx.synchronize()
+      :ok
+  """
+  @spec synchronize(Device.t() | :gpu) :: :ok
+  def synchronize(device \\ Device.default()),
+    do: device |> Device.normalize!() |> Device.worker() |> Mlx.Native.sync()
+
+  if Code.ensure_loaded?(Nx.Defn) do
+    @doc """
+    A function that compiles `fun` with `Mlx.Compiler` when it is called: `Nx.Defn.jit/2` with the
+    compiler named.
+
+    `opts` are those of `Nx.Defn.jit/2` and `Mlx.Compiler`.
+
+        iex> double = Mlx.jit(&Nx.multiply(&1, 2))
+        iex> Nx.to_flat_list(double.(Nx.tensor([1, 2])))
+        [2, 4]
+    """
+    @spec jit(fun, keyword) :: fun
+    def jit(fun, opts \\ []), do: Nx.Defn.jit(fun, compiled(opts))
+
+    @doc """
+    Calls `fun` with `args`, compiled by `Mlx.Compiler`: `Nx.Defn.jit_apply/3` with the compiler named.
+
+        iex> Nx.to_number(Mlx.jit_apply(&Nx.add/2, [1, 2]))
+        3
+    """
+    @spec jit_apply(fun, [term], keyword) :: term
+    def jit_apply(fun, args, opts \\ []), do: Nx.Defn.jit_apply(fun, args, compiled(opts))
+
+    @doc """
+    Compiles `fun` at once for arguments like `templates`, and returns a function of such arguments:
+    `Nx.Defn.compile/3` with the compiler named.
+
+        iex> double = Mlx.compile(&Nx.multiply(&1, 2), [Nx.template({2}, :s32)])
+        iex> Nx.to_flat_list(double.(Nx.tensor([1, 2])))
+        [2, 4]
+    """
+    @spec compile(fun, [term], keyword) :: fun
+    def compile(fun, templates, opts \\ []), do: Nx.Defn.compile(fun, templates, compiled(opts))
+
+    defp compiled(opts), do: Keyword.put(opts, :compiler, Mlx.Compiler)
+  end
 end
