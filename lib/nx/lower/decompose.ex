@@ -43,21 +43,19 @@ defmodule Mlx.Lower.Decompose do
 
   # Nx orders eigenvalues by magnitude, the largest first; LAPACK by value, the least first.
   def lower(%LinAlg.Eigh{}, {values, vectors}, [a]) do
-    {finite, x} = finite(wide(a, values), a, values)
-    node = {{:eigh, true}, [x]}
+    node = {{:eigh, true}, [wide(a, values)]}
     axis = tuple_size(values.shape) - 1
     order = Sort.order({:abs, [{:elem, node, 0}]}, values.shape, axis, :desc)
     columns = {{:broadcast_to, vectors.shape}, [{{:expand_dims_axes, [axis]}, [order]}]}
 
     [
-      back_or_nan({{:take_along_axis, axis}, [{:elem, node, 0}, order]}, values, a, finite),
-      back_or_nan({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors, a, finite)
+      back({{:take_along_axis, axis}, [{:elem, node, 0}, order]}, values),
+      back({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors)
     ]
   end
 
   def lower(%LinAlg.SVD{}, {u, s, vt}, [a]) do
-    {finite, x} = finite(wide(a, u), a, u)
-    node = {:svd, [x]}
+    node = {:svd, [wide(a, u)]}
     rank = tuple_size(a.shape)
     k = elem(s.shape, rank - 2)
     full_u = put_elem(a.shape, rank - 1, elem(a.shape, rank - 2))
@@ -73,11 +71,7 @@ defmodule Mlx.Lower.Decompose do
         do: {:elem, node, 2},
         else: first({:elem, node, 2}, full_v, rank - 2, k)
 
-    [
-      back_or_nan(left, u, a, finite),
-      back_or_nan({:elem, node, 1}, s, a, finite),
-      back_or_nan(right, vt, a, finite)
-    ]
+    [back(left, u), back({:elem, node, 1}, s), back(right, vt)]
   end
 
   def lower(_struct, _out, _args), do: :default
@@ -93,28 +87,6 @@ defmodule Mlx.Lower.Decompose do
   end
 
   defp first(tree, shape, axis, count), do: slice_axis(tree, shape, axis, 0, count)
-
-  # LAPACK fails to converge on NaN and infinity, and MLX can wait forever after some evaluations
-  # that failed. Such a matrix is taken for zeros, and its results become NaN.
-  defp finite(tree, a, out) do
-    type = compute_type(out.type)
-    rank = tuple_size(a.shape)
-    within = {:less, [{:abs, [tree]}, const(:infinity, type)]}
-    finite = {{:all_axes, [rank - 2, rank - 1], true}, [within]}
-    {finite, where(finite, tree, const(0, type))}
-  end
-
-  defp back_or_nan(tree, out, a, finite) do
-    type = compute_type(out.type)
-
-    # Values have an axis less than vectors.
-    finite =
-      if tuple_size(out.shape) < tuple_size(a.shape),
-        do: {{:squeeze_axes, [-1]}, [finite]},
-        else: finite
-
-    back(where(finite, tree, const(:nan, type)), out)
-  end
 
   defp wide(a, out), do: cast(a, compute_type(out.type))
   defp back(tree, out), do: cast(tree, compute_type(out.type), out.type)

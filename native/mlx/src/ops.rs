@@ -152,7 +152,7 @@ ops! {
     Tensordot(axes_a: Vec<i32>, axes_b: Vec<i32>) => |[a, b], s| c!(mlx_tensordot(a, b, [axes_a], [axes_b]), s);
 
     // Linear algebra
-    Cholesky(upper: bool) => cpu |[a], s| c!(mlx_linalg_cholesky(a, upper), s);
+    Cholesky(upper: bool) => cpu |[a], s| linalg::cholesky(a, upper, s);
     Eigh(lower: bool) -> 2 => cpu |[a], s| linalg::eigh(a, lower, s);
     Inv => cpu |[a], s| linalg::inv(a, s);
     Lu -> 3 => cpu |[a], s| linalg::lu(a, s);
@@ -187,20 +187,7 @@ impl Op {
         let needs_cpu = streams.cpu.is_some()
             && (self.needs_cpu() || self.makes_f64() || operands.iter().any(is_f64));
         self.call(operands, streams.pick(needs_cpu), made)
-            .and_then(|()| self.settle(operands, made))
             .map_err(|error| error.within(self.variant(), described(operands)))
-    }
-
-    /// Computes at once what may fail while it is computed. MLX reports such a failure to whoever
-    /// evaluates on the stream next, which would blame an innocent operation.
-    fn settle(&self, operands: &[&Array], made: &Made) -> Result<()> {
-        let is_f64 = |array: &&Array| array.dtype() == Dtype::Float64;
-        let fails_late = self.needs_cpu()
-            || matches!(self, Self::ConvGeneral(..)) && operands.iter().any(is_f64);
-        if fails_late {
-            Array::eval_all(made)?;
-        }
-        Ok(())
     }
 
     fn makes_f64(&self) -> bool {
