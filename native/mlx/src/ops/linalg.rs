@@ -144,15 +144,51 @@ pub(super) fn qr(a: &Array, s: &Stream) -> Result<[Array; 2]> {
 }
 
 /// Eigenvalues in ascending order and eigenvectors of a symmetric or Hermitian matrix.
+///
+/// LAPACK does not converge for some whose elements differ by more than the square of what the
+/// type can hold as a whole. With the largest near 1 it does, since the least vanish beside it.
 pub(super) fn eigh(a: &Array, lower: bool, s: &Stream) -> Result<[Array; 2]> {
     let triangle = if lower { c"L" } else { c"U" };
     let finite = Finite::of(a, s)?;
-    let a = finite.matrices.raw();
-    let made = pair("eigh", |values, vectors| {
+    let magnitude = magnitude(&finite.matrices, s)?;
+    let scale = c!(mlx_reciprocal(magnitude), s)?;
+    let scale = c!(mlx_astype(scale, a.dtype()), s)?;
+    let a = c!(mlx_multiply(finite.matrices, scale), s)?;
+    let [values, vectors] = pair("eigh", |values, vectors| {
         // SAFETY: the handles are live for the call.
-        unsafe { ffi::mlx_linalg_eigh(values, vectors, a, triangle.as_ptr(), s.raw()) }
+        unsafe { ffi::mlx_linalg_eigh(values, vectors, a.raw(), triangle.as_ptr(), s.raw()) }
     })?;
-    finite.or_nan(made, s)
+    let magnitude = c!(mlx_squeeze_axes(magnitude, [[-1]]), s)?;
+    let values = c!(mlx_multiply(values, magnitude), s)?;
+    finite.or_nan([values, vectors], s)
+}
+
+/// The power of two at or below the largest magnitude of each matrix, or 1 where that is less;
+/// both axes are kept. Scaling by it is exact.
+fn magnitude(a: &Array, s: &Stream) -> Result<Array> {
+    let largest = |part: &Array| {
+        let absolute = c!(mlx_abs(part), s)?;
+        c!(mlx_max_axes(absolute, [[-2, -1]], true), s)
+    };
+    let (most, bits, shift) = match a.dtype() {
+        Dtype::Float32 => (largest(a)?, Dtype::Uint32, 23),
+        Dtype::Float64 => (largest(a)?, Dtype::Uint64, 52),
+        Dtype::Complex64 => {
+            let real = largest(&c!(mlx_real(a), s)?)?;
+            let imag = largest(&c!(mlx_imag(a), s)?)?;
+            (c!(mlx_maximum(real, imag), s)?, Dtype::Uint32, 23)
+        }
+        // MLX says itself which types it decomposes.
+        other => return constant(1, other, s),
+    };
+    // Without its fraction a number is a power of two.
+    let shift = constant(shift, bits, s)?;
+    let pattern = c!(mlx_view(most, bits), s)?;
+    let exponent = c!(mlx_right_shift(pattern, shift), s)?;
+    let pattern = c!(mlx_left_shift(exponent, shift), s)?;
+    let power = c!(mlx_view(pattern, most.dtype()), s)?;
+    let one = constant(1, most.dtype(), s)?;
+    c!(mlx_maximum(power, one), s)
 }
 
 /// The rows' permutation, L and U.
