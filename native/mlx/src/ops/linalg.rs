@@ -163,8 +163,8 @@ pub(super) fn eigh(a: &Array, lower: bool, s: &Stream) -> Result<[Array; 2]> {
     finite.or_nan([values, vectors], s)
 }
 
-/// The power of two at or below the largest magnitude of each matrix, or 1 where that is less;
-/// both axes are kept. Scaling by it is exact.
+/// The power of two at or below the largest magnitude of each matrix, with both axes kept; the
+/// least that is normal for zeros. Scaling by it is exact.
 fn magnitude(a: &Array, s: &Stream) -> Result<Array> {
     let largest = |part: &Array| {
         let absolute = c!(mlx_abs(part), s)?;
@@ -187,8 +187,10 @@ fn magnitude(a: &Array, s: &Stream) -> Result<Array> {
     let exponent = c!(mlx_right_shift(pattern, shift), s)?;
     let pattern = c!(mlx_left_shift(exponent, shift), s)?;
     let power = c!(mlx_view(pattern, most.dtype()), s)?;
-    let one = constant(1, most.dtype(), s)?;
-    c!(mlx_maximum(power, one), s)
+    let least = constant(1, bits, s)?;
+    let least = c!(mlx_left_shift(least, shift), s)?;
+    let least = c!(mlx_view(least, most.dtype()), s)?;
+    c!(mlx_maximum(power, least), s)
 }
 
 /// The rows' permutation, L and U.
