@@ -19,17 +19,19 @@ defmodule Mlx.Doctests do
   @number ~r/[-+]?(?:\d+\.\d+(?:e[-+]?\d+)?)/
   @properties Path.expand("../nx/backend/linalg_test.exs", __DIR__)
 
+  @exceptions Path.expand("../conformance/exceptions.exs", __DIR__)
+
   @type kind :: :rounding | {:signs, String.t()} | :unsupported
   @type exception :: {String.t(), [pos_integer], kind, String.t()}
 
   @doc """
-  Puts tests of their own in the place of the module's examples that `exceptions` names. `doctest
-  module, except: [:moduledoc]` must come before.
+  Puts tests of their own in the place of the examples of `module` that have an exception.
+  `doctest module, except: [:moduledoc]` must come before.
   """
-  defmacro except(module, exceptions) do
-    quote bind_quoted: [module: module, exceptions: exceptions] do
+  defmacro except(module) do
+    quote bind_quoted: [module: module] do
       tests = Module.get_attribute(__MODULE__, :ex_unit_tests)
-      excepted = Mlx.Doctests.excepted(tests, exceptions)
+      excepted = Mlx.Doctests.excepted(tests, module)
       names = for {test, _exception} <- excepted, do: test.name
       Module.delete_attribute(__MODULE__, :ex_unit_tests)
       Module.register_attribute(__MODULE__, :ex_unit_tests, accumulate: true)
@@ -47,9 +49,12 @@ defmodule Mlx.Doctests do
     end
   end
 
-  @doc "The tests, each with the exception that names it."
-  def excepted(tests, exceptions) do
-    for {function, positions, _kind, reason} = exception when is_binary(reason) <- exceptions,
+  @doc "The exceptions: see test/conformance/exceptions.exs."
+  def exceptions, do: @exceptions |> Code.eval_file() |> elem(0)
+
+  @doc "Those of the module's tests that have an exception, with it."
+  def excepted(tests, module) do
+    for {function, positions, _, _} = exception <- Map.get(exceptions().doctests, module, []),
         examples = examples(tests, function),
         position <- positions do
       test = Enum.at(examples, position - 1)
