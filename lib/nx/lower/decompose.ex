@@ -54,7 +54,7 @@ defmodule Mlx.Lower.Decompose do
     ]
   end
 
-  def lower(%LinAlg.SVD{}, {u, s, vt}, [a]) do
+  def lower(%LinAlg.SVD{} = svd, {u, s, vt}, [a]) do
     node = {:svd, [wide(a, u)]}
     rank = tuple_size(a.shape)
     k = elem(s.shape, rank - 2)
@@ -71,7 +71,9 @@ defmodule Mlx.Lower.Decompose do
         do: {:elem, node, 2},
         else: first({:elem, node, 2}, full_v, rank - 2, k)
 
-    [back(left, u), back({:elem, node, 1}, s), back(right, vt)]
+    values = {:elem, node, 1}
+    values = if svd.full_matrices?, do: values, else: significant(values, a.shape, s)
+    [back(left, u), back(values, s), back(right, vt)]
   end
 
   def lower(_struct, _out, _args), do: :default
@@ -87,6 +89,18 @@ defmodule Mlx.Lower.Decompose do
   end
 
   defp first(tree, shape, axis, count), do: slice_axis(tree, shape, axis, 0, count)
+
+  # Of a matrix of lower rank LAPACK makes singular values that are rounding errors of the largest.
+  # Nx.LinAlg.pinv/2, which takes the thin decomposition, divides by all that are not next to zero.
+  defp significant(values, shape, s) do
+    type = compute_type(s.type)
+    rank = tuple_size(shape)
+    size = max(elem(shape, rank - 2), elem(shape, rank - 1))
+    epsilon = if type == {:f, 64}, do: 2.0 ** -52, else: 2.0 ** -23
+    largest = slice_axis(values, s.shape, rank - 2, 0, 1)
+    noise = {:multiply, [largest, const(size * epsilon, type)]}
+    where({:less_equal, [values, noise]}, const(0, type), values)
+  end
 
   defp wide(a, out), do: cast(a, compute_type(out.type))
   defp back(tree, out), do: cast(tree, compute_type(out.type), out.type)
