@@ -1,13 +1,31 @@
 defmodule Mlx.Lower.Decompose do
   @moduledoc false
-  # The decompositions of Nx.LinAlg that LAPACK does, for real matrices; narrower types are
-  # decomposed in f32. Complex ones run Nx's default functions.
+  # The decompositions of Nx.LinAlg that LAPACK does; narrower types than f32 are decomposed in it.
+  # Of complex matrices MLX has the eigenvalues only, and the others run Nx's default functions.
   import Mlx.Lower.Tree
 
   alias Mlx.Lower.{Create, Sort}
   alias Nx.Block.LinAlg
 
   @doc "The trees of a block's results, or `:default`."
+  def lower(block, out, args)
+
+  # Nx orders eigenvalues by magnitude, the largest first; LAPACK by value, the least first.
+  # Those of Hermitian matrices are real.
+  def lower(%LinAlg.Eigh{}, {values, vectors}, [a]) do
+    node = {{:eigh, true}, [wide(a, vectors)]}
+    axis = tuple_size(values.shape) - 1
+    order = Sort.order({:abs, [{:elem, node, 0}]}, values.shape, axis, :desc)
+    columns = {{:broadcast_to, vectors.shape}, [{{:expand_dims_axes, [axis]}, [order]}]}
+
+    sorted = {{:take_along_axis, axis}, [{:elem, node, 0}, order]}
+
+    [
+      cast(sorted, real_type(values.type), values.type),
+      back({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors)
+    ]
+  end
+
   def lower(_struct, _out, [%{type: {:c, _}} | _]), do: :default
 
   def lower(%LinAlg.Cholesky{}, out, [a]),
@@ -39,19 +57,6 @@ defmodule Mlx.Lower.Decompose do
       node = {:qr, [x]}
       [back({:elem, node, 0}, q), back({:elem, node, 1}, r)]
     end
-  end
-
-  # Nx orders eigenvalues by magnitude, the largest first; LAPACK by value, the least first.
-  def lower(%LinAlg.Eigh{}, {values, vectors}, [a]) do
-    node = {{:eigh, true}, [wide(a, values)]}
-    axis = tuple_size(values.shape) - 1
-    order = Sort.order({:abs, [{:elem, node, 0}]}, values.shape, axis, :desc)
-    columns = {{:broadcast_to, vectors.shape}, [{{:expand_dims_axes, [axis]}, [order]}]}
-
-    [
-      back({{:take_along_axis, axis}, [{:elem, node, 0}, order]}, values),
-      back({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors)
-    ]
   end
 
   def lower(%LinAlg.SVD{} = svd, {u, s, vt}, [a]) do
@@ -102,9 +107,13 @@ defmodule Mlx.Lower.Decompose do
     where({:less_equal, [values, noise]}, const(0, type), values)
   end
 
+  defp real_type({:c, 64}), do: {:f, 32}
+  defp real_type(type), do: compute_type(type)
+
   defp wide(a, out), do: cast(a, compute_type(out.type))
   defp back(tree, out), do: cast(tree, compute_type(out.type), out.type)
 
+  defp compute_type({:c, _} = type), do: type
   defp compute_type({:f, 64}), do: {:f, 64}
   defp compute_type(_type), do: {:f, 32}
 end
