@@ -200,7 +200,7 @@ fn has_format(compiler: &str) -> Result<bool> {
 const FLAGS: &[&str] = &["-std=c++20", "-O1"];
 
 /// The shim: what Mlx adds to mlx-c.
-const SHIM: &[&str] = &["cpp/error.cpp", "cpp/host_kernel.cpp"];
+const SHIM: &[&str] = &["cpp/complex.cpp", "cpp/error.cpp", "cpp/host_kernel.cpp"];
 
 fn compile(mlx: &Path, mlx_c: &Path, out: &Path) -> Result<()> {
     let compiler = cxx()?;
@@ -279,7 +279,7 @@ fn bind(mlx_c: &Path, out: &Path) -> Result<()> {
         .allowlist_function("_?mlx_.*")
         .blocklist_function("mlx_set_error_handler|_mlx_error|mlx_.*_tostring")
         .allowlist_type("mlx_.*")
-        .blocklist_var(".*")
+        .allowlist_var("mlx_ffi_complex")
         .prepend_enum_name(false)
         .layout_tests(false)
         .generate_comments(false)

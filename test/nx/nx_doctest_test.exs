@@ -1,23 +1,13 @@
 defmodule Mlx.NxDoctestTest do
   # Nx's own examples, run on this backend. They are taken from the loaded Nx. Every example that
-  # is left out says why, and its function has a test of its own within a tolerance.
+  # prints something else is in test/conformance/exceptions.exs with a reason, and is checked as
+  # its exception says: see Mlx.Doctests.
   use Mlx.NxCase, async: true
 
   require Mlx.Doctests
 
   doctest Nx, except: [:moduledoc]
-
-  Mlx.Doctests.except([
-    {"acosh/1", [2], "the last digit of f64 differs"},
-    {"atanh/1", [2], "the last digit of f64 differs"},
-    {"expm1/1", [1, 2], "the last digit of f64 differs"},
-    {"rsqrt/1", [2], "the last digit of f64 differs"},
-    {"sinh/1", [2], "the last digit of f64 differs"},
-    {"erf_inv/1", [1, 2], "Nx's f64 value is right to 8 digits only, Mlx's to all"},
-    {"erfc/1", [1, 2], "the last digit of f64 differs"},
-    {"log1p/1", [2], "the last digit of f64 differs"},
-    {"sin/1", [2], "the last digit of f64 differs"}
-  ])
+  Mlx.Doctests.except(Nx)
 end
 
 defmodule Mlx.NxRandomDoctestTest do
@@ -27,11 +17,7 @@ defmodule Mlx.NxRandomDoctestTest do
   require Mlx.Doctests
 
   doctest Nx.Random, except: [:moduledoc]
-
-  Mlx.Doctests.except([
-    {"normal/4", [1, 3, 4], "erf_inv of f32 differs in the last digit"},
-    {"multivariate_normal/4", [2, 4], "erf_inv of f32 differs in the last digit"}
-  ])
+  Mlx.Doctests.except(Nx.Random)
 end
 
 defmodule Mlx.NxConstantsDoctestTest do
@@ -41,10 +27,7 @@ defmodule Mlx.NxConstantsDoctestTest do
   require Mlx.Doctests
 
   doctest Nx.Constants, except: [:moduledoc]
-
-  Mlx.Doctests.except([
-    {"i/2", [2], "c128 is a fallback, see below"}
-  ])
+  Mlx.Doctests.except(Nx.Constants)
 end
 
 defmodule Mlx.NxC128DoctestTest do
@@ -68,21 +51,5 @@ defmodule Mlx.NxLinAlgDoctestTest do
   require Mlx.Doctests
 
   doctest Nx.LinAlg, except: [:moduledoc]
-
-  @rounding "LAPACK rounds the last digit otherwise"
-  @signs "LAPACK chooses other signs, or other vectors of a plane"
-
-  Mlx.Doctests.except([
-    {"cholesky/1", [2, 5], @rounding},
-    {"determinant/1", [7], @rounding},
-    {"eigh/2", [2, 3, 4], @signs},
-    {"least_squares/3", [1, 2, 3], @rounding},
-    {"lu/1", [3], @rounding},
-    {"matrix_power/2", [6], @rounding},
-    {"pinv/2", [5, 6], @rounding},
-    {"qr/2", [1, 2, 3, 4, 5, 6], @signs},
-    {"solve/2", [1, 4], @rounding},
-    {"svd/2", [1, 2, 3], @signs},
-    {"triangular_solve/3", [1, 4, 11], @rounding}
-  ])
+  Mlx.Doctests.except(Nx.LinAlg)
 end

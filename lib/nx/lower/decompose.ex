@@ -1,13 +1,31 @@
 defmodule Mlx.Lower.Decompose do
   @moduledoc false
-  # The decompositions of Nx.LinAlg that LAPACK does, for real matrices; narrower types are
-  # decomposed in f32. Complex ones run Nx's default functions.
+  # The decompositions of Nx.LinAlg that LAPACK does; narrower types than f32 are decomposed in it.
+  # Of complex matrices MLX has the eigenvalues only, and the others run Nx's default functions.
   import Mlx.Lower.Tree
 
   alias Mlx.Lower.{Create, Sort}
   alias Nx.Block.LinAlg
 
   @doc "The trees of a block's results, or `:default`."
+  def lower(block, out, args)
+
+  # Nx orders eigenvalues by magnitude, the largest first; LAPACK by value, the least first.
+  # Those of Hermitian matrices are real.
+  def lower(%LinAlg.Eigh{}, {values, vectors}, [a]) do
+    node = {{:eigh, true}, [wide(a, vectors)]}
+    axis = tuple_size(values.shape) - 1
+    order = Sort.order({:abs, [{:elem, node, 0}]}, values.shape, axis, :desc)
+    columns = {{:broadcast_to, vectors.shape}, [{{:expand_dims_axes, [axis]}, [order]}]}
+
+    sorted = {{:take_along_axis, axis}, [{:elem, node, 0}, order]}
+
+    [
+      cast(sorted, real_type(values.type), values.type),
+      back({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors)
+    ]
+  end
+
   def lower(_struct, _out, [%{type: {:c, _}} | _]), do: :default
 
   def lower(%LinAlg.Cholesky{}, out, [a]),
@@ -41,23 +59,8 @@ defmodule Mlx.Lower.Decompose do
     end
   end
 
-  # Nx orders eigenvalues by magnitude, the largest first; LAPACK by value, the least first.
-  def lower(%LinAlg.Eigh{}, {values, vectors}, [a]) do
-    {finite, x} = finite(wide(a, values), a, values)
-    node = {{:eigh, true}, [x]}
-    axis = tuple_size(values.shape) - 1
-    order = Sort.order({:abs, [{:elem, node, 0}]}, values.shape, axis, :desc)
-    columns = {{:broadcast_to, vectors.shape}, [{{:expand_dims_axes, [axis]}, [order]}]}
-
-    [
-      back_or_nan({{:take_along_axis, axis}, [{:elem, node, 0}, order]}, values, a, finite),
-      back_or_nan({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors, a, finite)
-    ]
-  end
-
-  def lower(%LinAlg.SVD{}, {u, s, vt}, [a]) do
-    {finite, x} = finite(wide(a, u), a, u)
-    node = {:svd, [x]}
+  def lower(%LinAlg.SVD{} = svd, {u, s, vt}, [a]) do
+    node = {:svd, [wide(a, u)]}
     rank = tuple_size(a.shape)
     k = elem(s.shape, rank - 2)
     full_u = put_elem(a.shape, rank - 1, elem(a.shape, rank - 2))
@@ -73,11 +76,9 @@ defmodule Mlx.Lower.Decompose do
         do: {:elem, node, 2},
         else: first({:elem, node, 2}, full_v, rank - 2, k)
 
-    [
-      back_or_nan(left, u, a, finite),
-      back_or_nan({:elem, node, 1}, s, a, finite),
-      back_or_nan(right, vt, a, finite)
-    ]
+    values = {:elem, node, 1}
+    values = if svd.full_matrices?, do: values, else: significant(values, a.shape, s)
+    [back(left, u), back(values, s), back(right, vt)]
   end
 
   def lower(_struct, _out, _args), do: :default
@@ -94,31 +95,25 @@ defmodule Mlx.Lower.Decompose do
 
   defp first(tree, shape, axis, count), do: slice_axis(tree, shape, axis, 0, count)
 
-  # LAPACK fails to converge on NaN and infinity, and MLX can wait forever after some evaluations
-  # that failed. Such a matrix is taken for zeros, and its results become NaN.
-  defp finite(tree, a, out) do
-    type = compute_type(out.type)
-    rank = tuple_size(a.shape)
-    within = {:less, [{:abs, [tree]}, const(:infinity, type)]}
-    finite = {{:all_axes, [rank - 2, rank - 1], true}, [within]}
-    {finite, where(finite, tree, const(0, type))}
+  # Of a matrix of lower rank LAPACK makes singular values that are rounding errors of the largest.
+  # Nx.LinAlg.pinv/2, which takes the thin decomposition, divides by all that are not next to zero.
+  defp significant(values, shape, s) do
+    type = compute_type(s.type)
+    rank = tuple_size(shape)
+    size = max(elem(shape, rank - 2), elem(shape, rank - 1))
+    epsilon = if type == {:f, 64}, do: 2.0 ** -52, else: 2.0 ** -23
+    largest = slice_axis(values, s.shape, rank - 2, 0, 1)
+    noise = {:multiply, [largest, const(size * epsilon, type)]}
+    where({:less_equal, [values, noise]}, const(0, type), values)
   end
 
-  defp back_or_nan(tree, out, a, finite) do
-    type = compute_type(out.type)
-
-    # Values have an axis less than vectors.
-    finite =
-      if tuple_size(out.shape) < tuple_size(a.shape),
-        do: {{:squeeze_axes, [-1]}, [finite]},
-        else: finite
-
-    back(where(finite, tree, const(:nan, type)), out)
-  end
+  defp real_type({:c, 64}), do: {:f, 32}
+  defp real_type(type), do: compute_type(type)
 
   defp wide(a, out), do: cast(a, compute_type(out.type))
   defp back(tree, out), do: cast(tree, compute_type(out.type), out.type)
 
+  defp compute_type({:c, _} = type), do: type
   defp compute_type({:f, 64}), do: {:f, 64}
   defp compute_type(_type), do: {:f, 32}
 end

@@ -2,7 +2,7 @@ defmodule Mlx.Lower.LinAlg do
   @moduledoc false
   # Triangular systems. MLX solves A X = B for real matrices of 32 and 64 bits; every other side
   # and transposition is that one after transposing, and complex systems are substituted row by
-  # row.
+  # row. What has no solution comes out as NaN or infinity.
   use Mlx.Lower.Family
 
   @real [f: 32, f: 64]
@@ -33,7 +33,7 @@ defmodule Mlx.Lower.LinAlg do
     solved =
       if match?({:c, _}, type),
         do: substitute(left, right, a.shape, n, columns, lower?),
-        else: {{:solve_triangular, not lower?}, [regular(left, a.shape, type), right]}
+        else: {{:solve_triangular, not lower?}, [left, right]}
 
     solved =
       cond do
@@ -45,20 +45,12 @@ defmodule Mlx.Lower.LinAlg do
     cast(solved, type, out.type)
   end
 
-  @doc "Whether a matrix with the triangle `a` has no inverse."
-  def singular(a),
-    do: from_bool({{:any_axes, axes(nil, a.shape), false}, [pivotless(a, a.shape, a.type)]})
-
-  # LAPACK fails on a zero pivot, and MLX can wait forever after some evaluations that failed. NaN
-  # it carries through.
-  defp regular(tree, shape, type),
-    do: where(pivotless(tree, shape, type), const(:nan, type), tree)
-
-  # Where the diagonal is zero.
-  defp pivotless(tree, shape, type) do
+  @doc "Whether a matrix with the triangle `a` has no inverse: its diagonal has a zero."
+  def singular(%T{shape: shape, type: type} = a) do
     n = elem(shape, tuple_size(shape) - 1)
     on_diagonal = {{:astype, :bool}, [{{:eye, n, n, 0, {:u, 8}}, []}]}
-    {:logical_and, [{:equal, [tree, const(0, type)]}, on_diagonal]}
+    pivotless = {:logical_and, [{:equal, [a, const(0, type)]}, on_diagonal]}
+    from_bool({{:any_axes, axes(nil, shape), false}, [pivotless]})
   end
 
   defp swap(tree, rank) do

@@ -188,6 +188,34 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 impl Unary {
+    /// The function of complex numbers, if it has one.
+    fn complex(self) -> Option<Run> {
+        // SAFETY: a table of functions that never changes.
+        let table = unsafe { &ffi::mlx_ffi_complex };
+        match self {
+            Self::Arccos => table.arccos,
+            Self::Arccosh => table.arccosh,
+            Self::Arcsin => table.arcsin,
+            Self::Arcsinh => table.arcsinh,
+            Self::Arctan => table.arctan,
+            Self::Arctanh => table.arctanh,
+            Self::Cbrt => table.cbrt,
+            Self::Cos => table.cos,
+            Self::Cosh => table.cosh,
+            Self::Exp => table.exp,
+            Self::Expm1 => table.expm1,
+            Self::Log => table.log,
+            Self::Log1p => table.log1p,
+            Self::Rsqrt => table.rsqrt,
+            Self::Sigmoid => table.sigmoid,
+            Self::Sin => table.sin,
+            Self::Sinh => table.sinh,
+            Self::Tan => table.tan,
+            Self::Tanh => table.tanh,
+            Self::Erf | Self::Erfc | Self::Erfinv | Self::RoundAway => None,
+        }
+    }
+
     /// The function as a step of a kernel, where the elements are floats.
     pub(crate) fn tile(self, dtype: Dtype) -> Option<Loop> {
         Some(match dtype {
@@ -200,7 +228,7 @@ impl Unary {
     }
 }
 
-/// The function of every element, if the stream is a CPU's and the elements are floats.
+/// The function of every element, if the stream is a CPU's and the elements are floats, or complex.
 pub(crate) fn unary(function: Unary, x: &Array, s: &Stream) -> Option<Result<Array>> {
     if s.device != Device::Cpu {
         return None;
@@ -211,6 +239,7 @@ pub(crate) fn unary(function: Unary, x: &Array, s: &Stream) -> Option<Result<Arr
         Dtype::Float32 => function.of::<f32>(),
         Dtype::Float16 => function.of::<f16>(),
         Dtype::Bfloat16 => function.of::<bf16>(),
+        Dtype::Complex64 => function.complex()?,
         _ => return None,
     };
     Some(map(x, dtype, function.name(), run, s))

@@ -37,7 +37,7 @@ ops! {
     // Elementwise, one operand
     Abs => |[x], s| c!(mlx_abs(x), s);
     Arccos => host |[x], s| c!(mlx_arccos(x), s);
-    Arccosh => host |[x], s| c!(mlx_arccosh(x), s);
+    Arccosh => host |[x], s| float::arccosh(x, s);
     Arcsin => host |[x], s| c!(mlx_arcsin(x), s);
     Arcsinh => host |[x], s| c!(mlx_arcsinh(x), s);
     Arctan => host |[x], s| c!(mlx_arctan(x), s);
@@ -55,7 +55,7 @@ ops! {
     Erfc => host |[x], s| float::erfc(x, s);
     Erfinv => host |[x], s| c!(mlx_erfinv(x), s);
     Exp => host |[x], s| c!(mlx_exp(x), s);
-    Expm1 => host |[x], s| c!(mlx_expm1(x), s);
+    Expm1 => host |[x], s| float::expm1(x, s);
     Floor => |[x], s| c!(mlx_floor(x), s);
     Imag => |[x], s| c!(mlx_imag(x), s);
     Isinf => |[x], s| c!(mlx_isinf(x), s);
@@ -68,7 +68,7 @@ ops! {
     Reciprocal => |[x], s| c!(mlx_reciprocal(x), s);
     RoundAway => host |[x], s| float::round_away(x, s);
     Rsqrt => host |[x], s| c!(mlx_rsqrt(x), s);
-    Sigmoid => host |[x], s| c!(mlx_sigmoid(x), s);
+    Sigmoid => host |[x], s| float::sigmoid(x, s);
     Sign => |[x], s| c!(mlx_sign(x), s);
     Sin => host |[x], s| c!(mlx_sin(x), s);
     Sinh => host |[x], s| c!(mlx_sinh(x), s);
@@ -171,7 +171,7 @@ ops! {
     Tensordot(axes_a: Vec<i32>, axes_b: Vec<i32>) => |[a, b], s| c!(mlx_tensordot(a, b, [axes_a], [axes_b]), s);
 
     // Linear algebra
-    Cholesky(upper: bool) => cpu |[a], s| c!(mlx_linalg_cholesky(a, upper), s);
+    Cholesky(upper: bool) => cpu |[a], s| linalg::cholesky(a, upper, s);
     Eigh(lower: bool) -> 2 => cpu |[a], s| linalg::eigh(a, lower, s);
     Inv => cpu |[a], s| linalg::inv(a, s);
     Lu -> 3 => cpu |[a], s| linalg::lu(a, s);
@@ -225,20 +225,7 @@ impl Op {
         let needs_cpu = streams.cpu.is_some()
             && (self.needs_cpu() || self.makes_f64() || operands.iter().any(is_f64));
         self.call(operands, streams.pick(needs_cpu), run, made)
-            .and_then(|()| self.settle(operands, made))
             .map_err(|error| error.within(self.variant(), described(operands)))
-    }
-
-    /// Computes at once what may fail while it is computed. MLX reports such a failure to whoever
-    /// evaluates on the stream next, which would blame an innocent operation.
-    fn settle(&self, operands: &[&Array], made: &Made) -> Result<()> {
-        let is_f64 = |array: &&Array| array.dtype() == Dtype::Float64;
-        let fails_late = self.needs_cpu()
-            || matches!(self, Self::ConvGeneral(..)) && operands.iter().any(is_f64);
-        if fails_late {
-            Array::eval_all(made)?;
-        }
-        Ok(())
     }
 
     /// Whether each element of its result depends on one element of each operand only.

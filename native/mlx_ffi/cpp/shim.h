@@ -25,6 +25,14 @@ int mlx_ffi_map(
     mlx_ffi_map_fn map,
     const mlx_stream s);
 
+// Functions of complex numbers of single precision.
+typedef struct {
+  mlx_ffi_map_fn arccos, arccosh, arcsin, arcsinh, arctan, arctanh, cbrt, cos, cosh, exp, expm1, log,
+      log1p, rsqrt, sigmoid, sin, sinh, tan, tanh;
+} mlx_ffi_complex_fns;
+
+extern const mlx_ffi_complex_fns mlx_ffi_complex;
+
 // Fills `out` from `inputs`, all of them row by row.
 typedef void (*mlx_ffi_call_fn)(void* payload, const void* const* inputs, void* out);
 

@@ -90,10 +90,6 @@ defmodule Mlx.Lower.ElementwiseTest do
       assert lower(:exp, t(:f32, {}), [t(:s32, {})]) == [{{:astype, @f32}, [0]}, {:exp, [1]}]
     end
 
-    test "complex numbers have sigmoid by way of exp" do
-      assert {:exp, [2]} in lower(:sigmoid, t(:c64, {}), [t(:c64, {})])
-    end
-
     test "sign of an integer is MLX's" do
       assert lower(:sign, t(:s8, {}), [t(:s8, {})]) == [{:sign, [0]}]
     end
