@@ -27,7 +27,7 @@ defmodule Mlx.NxCase do
   def device do
     case System.get_env("MLX_TEST_DEVICE", "cpu") do
       "cpu" -> :cpu
-      "gpu" -> :gpu
+      "gpu" -> {:gpu, 0}
     end
   end
 

@@ -226,8 +226,9 @@ impl Array {
     }
 
     /// The values as bytes, computed if need be; at most `limit` elements of them.
-    pub fn bytes(&self, limit: Option<usize>, stream: &Stream) -> Result<Bytes> {
+    pub fn bytes(&self, limit: Option<usize>, streams: &Streams) -> Result<Bytes> {
         let op = "to_binary";
+        let stream = streams.pick(self.dtype() == Dtype::Float64);
         let mut array = self.clone();
         let wanted = limit.map_or(array.size(), |limit| limit.min(array.size()));
         if wanted < array.size() && !array.dims().is_empty() {

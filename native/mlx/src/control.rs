@@ -209,7 +209,7 @@ async fn again(body: &Program, mut values: Vec<Array>, run: &Run<'_>) -> Result<
 }
 
 fn is_true(predicate: &Array, run: &Run) -> Result<bool> {
-    let bytes = predicate.bytes(Some(1), &run.streams.main)?;
+    let bytes = predicate.bytes(Some(1), run.streams)?;
     Ok(bytes.iter().any(|byte| *byte != 0))
 }
 

@@ -506,7 +506,7 @@ mod tests {
         let made = program.run(arrays.collect::<Vec<_>>().into_iter(), streams, &|| false);
         let made = made.unwrap().remove(0);
         assert_eq!(made.dtype(), kernel.dtype(), "{op:?} of {types:?}");
-        let wanted = made.bytes(None, &streams.main).unwrap();
+        let wanted = made.bytes(None, &streams).unwrap();
 
         let mut registers = kernel.registers();
         for (register, bytes) in inputs.iter().enumerate() {
@@ -632,7 +632,7 @@ mod tests {
             let op = Op::Fold(Body(Arc::new(program)));
             let mut made = crate::ops::Made::new();
             op.eval(&[&x, &acc], &run, &mut made).unwrap();
-            made[0].bytes(None, &streams.main).unwrap().to_vec()
+            made[0].bytes(None, &streams).unwrap().to_vec()
         };
         let wanted: Vec<u8> = (0..6)
             .flat_map(|i: i32| {

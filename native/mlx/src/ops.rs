@@ -37,7 +37,7 @@ ops! {
     // Elementwise, one operand
     Abs => |[x], s| c!(mlx_abs(x), s);
     Arccos => host |[x], s| c!(mlx_arccos(x), s);
-    Arccosh => host |[x], s| float::arccosh(x, s);
+    Arccosh => host |[x], s| c!(mlx_arccosh(x), s);
     Arcsin => host |[x], s| c!(mlx_arcsin(x), s);
     Arcsinh => host |[x], s| c!(mlx_arcsinh(x), s);
     Arctan => host |[x], s| c!(mlx_arctan(x), s);
@@ -55,7 +55,7 @@ ops! {
     Erfc => host |[x], s| float::erfc(x, s);
     Erfinv => host |[x], s| c!(mlx_erfinv(x), s);
     Exp => host |[x], s| c!(mlx_exp(x), s);
-    Expm1 => host |[x], s| float::expm1(x, s);
+    Expm1 => host |[x], s| c!(mlx_expm1(x), s);
     Floor => |[x], s| c!(mlx_floor(x), s);
     Imag => |[x], s| c!(mlx_imag(x), s);
     Isinf => |[x], s| c!(mlx_isinf(x), s);
@@ -68,7 +68,7 @@ ops! {
     Reciprocal => |[x], s| c!(mlx_reciprocal(x), s);
     RoundAway => host |[x], s| float::round_away(x, s);
     Rsqrt => host |[x], s| c!(mlx_rsqrt(x), s);
-    Sigmoid => host |[x], s| float::sigmoid(x, s);
+    Sigmoid => host |[x], s| c!(mlx_sigmoid(x), s);
     Sign => |[x], s| c!(mlx_sign(x), s);
     Sin => host |[x], s| c!(mlx_sin(x), s);
     Sinh => host |[x], s| c!(mlx_sinh(x), s);
@@ -223,7 +223,10 @@ impl Op {
         let is_f64 = |array: &&Array| array.dtype() == Dtype::Float64;
         // A GPU has no f64 and no linear algebra; asking is only worth it where there is a choice.
         let needs_cpu = streams.cpu.is_some()
-            && (self.needs_cpu() || self.makes_f64() || operands.iter().any(is_f64));
+            && (self.needs_cpu()
+                || self.makes_f64()
+                || operands.iter().any(is_f64)
+                || self.lacks_kernel(operands));
         self.call(operands, streams.pick(needs_cpu), run, made)
             .map_err(|error| error.within(self.variant(), described(operands)))
     }
@@ -234,6 +237,27 @@ impl Op {
             Self::Astype(_) | Self::Convert(_) | Self::View(_) | Self::Constant(..) => true,
             Self::Matmul => false,
             _ => !self.has_attributes() && !self.needs_cpu(),
+        }
+    }
+
+    /// Whether GPUs have no kernel for operands of these types. MLX finds out while it computes,
+    /// and is not itself afterwards.
+    fn lacks_kernel(&self, operands: &[&Array]) -> bool {
+        let Some(dtype) = operands.first().map(|array| array.dtype()) else {
+            return matches!(self, Self::Eye(_, _, _, dtype) if dtype.size() == 8);
+        };
+        match self {
+            Self::Scatter(_) | Self::ScatterMax(_) | Self::ScatterMin(_) | Self::ScatterProd(_) => {
+                dtype.size() == 8
+            }
+            Self::ScatterAdd(_) => dtype.size() == 8 && dtype != Dtype::Complex64,
+            Self::Arccosh
+            | Self::Arcsinh
+            | Self::Arctanh
+            | Self::Cbrt
+            | Self::Expm1
+            | Self::Sigmoid => dtype == Dtype::Complex64,
+            _ => false,
         }
     }
 

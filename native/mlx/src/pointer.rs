@@ -15,7 +15,7 @@ use crate::array::Array;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
-use crate::stream::{Stream, Streams};
+use crate::stream::Streams;
 use crate::worker::Input;
 
 const OP: &str = "from_pointer";
@@ -29,8 +29,8 @@ const NAME: usize = if cfg!(target_os = "macos") { 30 } else { 255 };
 
 /// Computes the array of `input`, makes it contiguous, and answers its address and its size in
 /// bytes. The array stays at that address until it is given up. For the worker.
-pub fn address(input: &Input, stream: &Stream) -> Result<(usize, usize)> {
-    let bytes = input.get()?.bytes(None, stream)?;
+pub fn address(input: &Input, streams: &Streams) -> Result<(usize, usize)> {
+    let bytes = input.get()?.bytes(None, streams)?;
     let place = (bytes.as_ptr() as usize, bytes.len());
     input.replace(bytes.into_array());
     Ok(place)
@@ -38,8 +38,8 @@ pub fn address(input: &Input, stream: &Stream) -> Result<(usize, usize)> {
 
 /// Copies the array of `input` to a segment of shared memory, which goes when the array is given
 /// up, and answers the segment's name and its size in bytes. For the worker.
-pub fn share(input: &Input, permissions: u32, stream: &Stream) -> Result<(String, usize)> {
-    let bytes = input.get()?.bytes(None, stream)?;
+pub fn share(input: &Input, permissions: u32, streams: &Streams) -> Result<(String, usize)> {
+    let bytes = input.get()?.bytes(None, streams)?;
     let segment = Segment::create(&bytes, permissions)?;
     let named = (segment.name().to_owned(), bytes.len());
     input.attach(segment);

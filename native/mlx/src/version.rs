@@ -1,6 +1,7 @@
 //! What was compiled against, and what is really loaded.
 
 use std::ffi::CStr;
+use std::sync::Once;
 
 use mlx_ffi as ffi;
 
@@ -29,6 +30,17 @@ pub fn library() -> String {
 /// The file whose BLAS serves MLX, or an empty string where MLX's own does.
 pub fn blas() -> String {
     ffi::blas_file().unwrap_or_default()
+}
+
+/// Says once, before MLX looks, what the environment leaves open.
+pub(crate) fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // MLX fails where many different graphs come one after the other, as eager operations do.
+        let (name, off) = (c"MLX_ENABLE_CACHE_THRASHING_CHECK", c"0");
+        // SAFETY: two strings; this is ahead of the first thread that calls MLX, which reads it.
+        unsafe { libc::setenv(name.as_ptr(), off.as_ptr(), 0) };
+    });
 }
 
 /// Whether what is loaded is what was compiled against.

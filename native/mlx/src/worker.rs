@@ -25,6 +25,7 @@ use crate::program::Program;
 use crate::promise::Promise;
 use crate::queue::{Next, Queue};
 use crate::stream::{Device, Streams};
+use crate::version;
 
 /// MLX walks deep graphs recursively in places.
 const STACK: usize = 64 << 20;
@@ -208,6 +209,7 @@ impl Worker {
         device: Device,
         ready: impl FnOnce(Result<()>) + Send + 'static,
     ) -> std::io::Result<Self> {
+        version::prepare();
         let state = Arc::new(State {
             device,
             queue: Queue::new(),

@@ -12,14 +12,14 @@ use mlx::{Array, Dtype, Error, Input, Op, Promise, Result, Shape, Worker, pointe
 fn address(worker: &Worker, promise: &Arc<Promise>) -> Result<(usize, usize)> {
     let input = Input::new(promise.clone());
     call(worker, move |context| {
-        pointer::address(&input, &context.streams.main)
+        pointer::address(&input, &context.streams)
     })
 }
 
 fn share(worker: &Worker, promise: &Arc<Promise>, permissions: u32) -> Result<String> {
     let input = Input::new(promise.clone());
     let (name, _) = call(worker, move |context| {
-        pointer::share(&input, permissions, &context.streams.main)
+        pointer::share(&input, permissions, &context.streams)
     })?;
     Ok(name)
 }
@@ -28,7 +28,7 @@ fn from_address(worker: &Worker, address: u64, len: i64) -> Result<Vec<u8>> {
     let shape = Shape::new(vec![len]).unwrap();
     call(worker, move |context| {
         let array = pointer::from_address(address, &shape, Dtype::Uint8, &context.streams)?;
-        Ok(array.bytes(None, &context.streams.main)?.to_vec())
+        Ok(array.bytes(None, &context.streams)?.to_vec())
     })
 }
 
@@ -36,7 +36,7 @@ fn from_shared(worker: &Worker, name: &str, len: i64) -> Result<Vec<u8>> {
     let (name, shape) = (name.to_owned(), Shape::new(vec![len]).unwrap());
     call(worker, move |context| {
         let array = pointer::from_shared(&name, &shape, Dtype::Uint8, &context.streams)?;
-        Ok(array.bytes(None, &context.streams.main)?.to_vec())
+        Ok(array.bytes(None, &context.streams)?.to_vec())
     })
 }
 
@@ -296,10 +296,7 @@ fn the_beginning_of_what_could_never_be_whole_is_read() {
     for wanted in [0, 1, 5, 1 << 20, (1 << 20) + 3] {
         let input = Input::new(huge.clone());
         let beginning = call(&w, move |context| {
-            Ok(input
-                .get()?
-                .bytes(Some(wanted), &context.streams.main)?
-                .to_vec())
+            Ok(input.get()?.bytes(Some(wanted), &context.streams)?.to_vec())
         });
         assert_eq!(beginning.unwrap(), vec![1; wanted]);
     }
@@ -311,10 +308,7 @@ fn the_beginning_of_what_could_never_be_whole_is_read() {
     for wanted in 0..=12 {
         let input = Input::new(y.clone());
         let beginning = call(&w, move |context| {
-            Ok(input
-                .get()?
-                .bytes(Some(wanted), &context.streams.main)?
-                .to_vec())
+            Ok(input.get()?.bytes(Some(wanted), &context.streams)?.to_vec())
         });
         assert_eq!(beginning.unwrap(), whole[..wanted]);
     }

@@ -1,6 +1,6 @@
 //! Functions of floats that MLX lacks, for GPUs: composed of what it has. On a CPU the host kernel
-//! of the same name serves (see `host`), and what is here is only seen by this file's tests. f64
-//! never comes here: GPUs have none.
+//! of the same name serves (see `host`), and what is here is only seen by this file's tests. f64 and
+//! complex numbers never come here: they are computed on the CPU also where the device is a GPU.
 
 use crate::array::Array;
 use crate::dtype::Dtype;
@@ -8,17 +8,8 @@ use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::stream::Stream;
 
-/// The cube root, of negative numbers too; of complex ones the principal root.
+/// The cube root, of negative numbers too.
 pub(super) fn cbrt(x: &Array, s: &Stream) -> Result<Array> {
-    if is_complex(x) {
-        // By way of the logarithm, which zero has not.
-        let third = scalar(1.0 / 3.0)?;
-        let third = c!(mlx_astype(third, Dtype::Complex64), s)?;
-        let root = c!(mlx_power(x, third), s)?;
-        let zero = c!(mlx_zeros_like(x), s)?;
-        let is_zero = c!(mlx_equal(x, zero), s)?;
-        return c!(mlx_where(is_zero, x, root), s);
-    }
     wide(x, s, |x, s| {
         let [zero, third, three] = scalars([0.0, 1.0 / 3.0, 3.0])?;
         let magnitude = c!(mlx_abs(x), s)?;
@@ -76,63 +67,6 @@ pub(super) fn erfc(x: &Array, s: &Stream) -> Result<Array> {
         let below = c!(mlx_less(x, zero), s)?;
         c!(mlx_where(below, reflected, tail), s)
     })
-}
-
-/// exp(x) - 1. MLX has none of complex numbers: exp(a) cos(b) - 1 = expm1(a) cos(b) - 2 sin(b/2)^2
-/// keeps what is small.
-pub(super) fn expm1(x: &Array, s: &Stream) -> Result<Array> {
-    if !is_complex(x) {
-        return c!(mlx_expm1(x), s);
-    }
-    let [half, two] = scalars([0.5, 2.0])?;
-    let (a, b) = (c!(mlx_real(x), s)?, c!(mlx_imag(x), s)?);
-    let half = c!(mlx_multiply(b, half), s)?;
-    let half = c!(mlx_sin(half), s)?;
-    let lost = c!(mlx_square(half), s)?;
-    let lost = c!(mlx_multiply(lost, two), s)?;
-    let (small, cos) = (c!(mlx_expm1(a), s)?, c!(mlx_cos(b), s)?);
-    let real = c!(mlx_multiply(small, cos), s)?;
-    let real = c!(mlx_subtract(real, lost), s)?;
-    let (exp, sin) = (c!(mlx_exp(a), s)?, c!(mlx_sin(b), s)?);
-    complex(&real, &c!(mlx_multiply(exp, sin), s)?, s)
-}
-
-/// 1 / (1 + exp(-x)), which MLX has of real numbers only.
-pub(super) fn sigmoid(x: &Array, s: &Stream) -> Result<Array> {
-    if !is_complex(x) {
-        return c!(mlx_sigmoid(x), s);
-    }
-    let negated = c!(mlx_negative(x), s)?;
-    let exp = c!(mlx_exp(negated), s)?;
-    let one = c!(mlx_ones_like(x), s)?;
-    let sum = c!(mlx_add(one, exp), s)?;
-    c!(mlx_reciprocal(sum), s)
-}
-
-/// On the cut the value is that of the side that the sign of the imaginary part names, zero's too.
-pub(super) fn arccosh(x: &Array, s: &Stream) -> Result<Array> {
-    let value = c!(mlx_arccosh(x), s)?;
-    if !is_complex(x) {
-        return Ok(value);
-    }
-    let (real, size) = (c!(mlx_real(value), s)?, c!(mlx_imag(value), s)?);
-    let size = c!(mlx_abs(size), s)?;
-    let side = c!(mlx_imag(x), s)?;
-    let side = c!(mlx_view(side, Dtype::Int32), s)?;
-    let zero = c!(mlx_zeros_like(side), s)?;
-    let below = c!(mlx_less(side, zero), s)?;
-    let negated = c!(mlx_negative(size), s)?;
-    complex(&real, &c!(mlx_where(below, negated, size), s)?, s)
-}
-
-/// The complex numbers of two arrays of f32.
-fn complex(real: &Array, imaginary: &Array, s: &Stream) -> Result<Array> {
-    let real = c!(mlx_expand_dims(real, -1), s)?;
-    let imaginary = c!(mlx_expand_dims(imaginary, -1), s)?;
-    let pairs = super::vector(&[&real, &imaginary]);
-    let pairs = c!(mlx_concatenate_axis(pairs, -1), s)?;
-    let viewed = c!(mlx_view(pairs, Dtype::Complex64), s)?;
-    c!(mlx_squeeze_axis(viewed, -1), s)
 }
 
 /// To the nearest whole number, halves away from zero.
@@ -208,10 +142,6 @@ fn mirrored(x: &Array, magnitude: &Array, s: &Stream) -> Result<Array> {
     c!(mlx_where(below, negated, magnitude), s)
 }
 
-fn is_complex(x: &Array) -> bool {
-    x.dtype() == Dtype::Complex64
-}
-
 fn is_float(x: &Array) -> bool {
     matches!(x.dtype().parts().0, "f" | "bf")
 }
@@ -271,8 +201,8 @@ mod tests {
         small.chain(scaled).chain(rest).collect()
     }
 
-    fn floats(array: &Array, s: &Stream) -> Vec<f32> {
-        let bytes = array.bytes(None, s).unwrap();
+    fn floats(array: &Array, streams: &Streams) -> Vec<f32> {
+        let bytes = array.bytes(None, streams).unwrap();
         let floats = bytes.chunks_exact(4);
         floats
             .map(|c| f32::from_ne_bytes(c.try_into().unwrap()))
@@ -300,8 +230,8 @@ mod tests {
         let values = specials();
         for (function, composed, tolerance) in cases {
             let x = made(&values);
-            let found = floats(&composed(&x, s).unwrap(), s);
-            let wanted = floats(&host::unary(function, &x, s).unwrap().unwrap(), s);
+            let found = floats(&composed(&x, s).unwrap(), &streams);
+            let wanted = floats(&host::unary(function, &x, s).unwrap().unwrap(), &streams);
             for ((x, found), wanted) in values.iter().zip(found).zip(wanted) {
                 let near = (found - wanted).abs() <= tolerance * wanted.abs() + f32::MIN_POSITIVE;
                 assert!(
@@ -320,40 +250,9 @@ mod tests {
         let s = &streams.main;
         let x = made(&specials());
         for to in Dtype::ALL.iter().filter(|dtype| dtype.is_integer()) {
-            let found = convert(&x, *to, s).unwrap().bytes(None, s).unwrap();
+            let found = convert(&x, *to, s).unwrap().bytes(None, &streams).unwrap();
             let wanted = host::convert(&x, *to, s).unwrap().unwrap();
-            assert_eq!(*found, *wanted.bytes(None, s).unwrap(), "{to:?}");
-        }
-    }
-
-    #[test]
-    fn compositions_of_complex_numbers_are_near_the_host_kernels() {
-        let streams = Streams::new(Device::Cpu).unwrap();
-        let s = &streams.main;
-        let parts = [0.0f32, -0.0, 1e-5, -1e-4, 0.3, -0.7, 1.5, -2.5, 4.0];
-        let pairs = parts
-            .iter()
-            .flat_map(|a| parts.iter().map(move |b| [*a, *b]));
-        let values: Vec<f32> = pairs.flatten().collect();
-        let cases: [(Unary, Composed); 4] = [
-            (Unary::Cbrt, cbrt),
-            (Unary::Expm1, expm1),
-            (Unary::Sigmoid, sigmoid),
-            (Unary::Arccosh, arccosh),
-        ];
-        for (function, composed) in cases {
-            let x = c!(mlx_view(made(&values), Dtype::Complex64), s).unwrap();
-            let found = floats(&composed(&x, s).unwrap(), s);
-            let wanted = floats(&host::unary(function, &x, s).unwrap().unwrap(), s);
-            for (index, (found, wanted)) in found.chunks(2).zip(wanted.chunks(2)).enumerate() {
-                let size = wanted[0].abs().max(wanted[1].abs());
-                let near = |k: usize| (found[k] - wanted[k]).abs() <= 3e-6 * size + 1e-12;
-                assert!(
-                    near(0) && near(1),
-                    "{function:?}({:?}) is {found:?} and not {wanted:?}",
-                    &values[2 * index..][..2]
-                );
-            }
+            assert_eq!(*found, *wanted.bytes(None, &streams).unwrap(), "{to:?}");
         }
     }
 }

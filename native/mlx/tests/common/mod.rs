@@ -59,7 +59,7 @@ pub fn read<T: Element>(worker: &Worker, promise: &Arc<Promise>) -> Result<Vec<T
     let (dtype, bytes) = call(worker, move |context| {
         let array = input.get()?;
         let dtype = array.dtype();
-        Ok((dtype, array.bytes(None, &context.streams.main)?.to_vec()))
+        Ok((dtype, array.bytes(None, &context.streams)?.to_vec()))
     })?;
     assert_eq!(dtype, T::DTYPE);
     Ok(bytes.chunks(dtype.size()).map(T::from_bytes).collect())

@@ -79,7 +79,7 @@ fn to_binary_async<'a>(
         &[array],
         move |context, inputs| {
             let array = inputs[0].get()?;
-            Ok((array.bytes(limit, &context.streams.main)?, worker))
+            Ok((array.bytes(limit, &context.streams)?, worker))
         },
         |env, (bytes, worker)| {
             if bytes.len() <= HEAP_BINARY {

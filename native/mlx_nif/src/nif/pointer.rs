@@ -13,7 +13,7 @@ fn address_async<'a>(env: Env<'a>, reference: Term<'a>, array: ResourceArc<Array
         env,
         reference,
         &[array],
-        |context, inputs| pointer::address(&inputs[0], &context.streams.main),
+        |context, inputs| pointer::address(&inputs[0], &context.streams),
         |env, place| place.encode(env),
     )
 }
@@ -30,7 +30,7 @@ fn share_async<'a>(
         env,
         reference,
         &[array],
-        move |context, inputs| pointer::share(&inputs[0], permissions, &context.streams.main),
+        move |context, inputs| pointer::share(&inputs[0], permissions, &context.streams),
         |env, named| named.encode(env),
     )
 }
