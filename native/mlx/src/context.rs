@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::array::Array;
-use crate::control::Task;
 use crate::error::Result;
 use crate::memory;
 use crate::promise::Promise;
 use crate::stream::{Device, Streams};
+use crate::task::Task;
 
 /// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
 const LAZY_OPS: usize = 512;

@@ -5,10 +5,8 @@
 //! stays in it. Runs that nobody attends are finished at once, for later jobs count on their
 //! results.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,8 +19,7 @@ use crate::ops::Op;
 use crate::program::{Program, Run, Slots};
 use crate::promise::Promise;
 use crate::shape::Shape;
-use crate::stream::Streams;
-use crate::worker::{self, Promises};
+use crate::worker::Promises;
 
 /// Instructions in a counted loop after which its values are computed: a graph must not grow with
 /// the number of iterations.
@@ -36,16 +33,16 @@ pub trait Attendant {
     fn call(&self, id: u32, values: Promises) -> bool;
 }
 
-type Answer = Rc<RefCell<Option<Result<Vec<Array>>>>>;
+pub(crate) type Answer = Rc<RefCell<Option<Result<Vec<Array>>>>>;
 
 /// The attendant of a run, and the answer to its last question.
 pub(crate) struct Attended {
-    attendant: Box<dyn Attendant>,
-    answer: Answer,
-    yielded: Rc<Cell<bool>>,
+    pub(crate) attendant: Box<dyn Attendant>,
+    pub(crate) answer: Answer,
+    pub(crate) yielded: Rc<Cell<bool>>,
 }
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<Vec<Array>>> + 'a>>;
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<Vec<Array>>> + 'a>>;
 
 /// Whether an operation can have so many operands. For those that hold programs.
 pub(crate) fn check(op: &Op, operands: usize) -> Result<()> {
@@ -100,7 +97,7 @@ fn unattended() -> Error {
     Error::invalid("program", "it calls a function, and nobody attends the run")
 }
 
-fn perform<'a>(program: &'a Program, mut slots: Slots, run: &'a Run<'a>) -> Running<'a> {
+pub(crate) fn perform<'a>(program: &'a Program, mut slots: Slots, run: &'a Run<'a>) -> Running<'a> {
     Box::pin(async move {
         if program.is_plain() {
             return program.run_plain(slots, run);
@@ -243,99 +240,11 @@ fn fitting(answer: Vec<Array>, wanted: &[(Dtype, Shape)]) -> Result<Vec<Array>> 
     ))
 }
 
-fn promises(arrays: Vec<Array>) -> Promises {
+pub(crate) fn promises(arrays: Vec<Array>) -> Promises {
     let promise = |array| {
         let promise = Promise::default();
         promise.fill(Ok(array));
         Arc::new(promise)
     };
     arrays.into_iter().map(promise).collect()
-}
-
-/// What becomes of a task's results.
-pub(crate) type Done = Box<dyn FnOnce(Result<Promises>) + Send>;
-
-/// A run that somebody attends, between two polls.
-pub(crate) struct Task {
-    running: Running<'static>,
-    answer: Answer,
-    yielded: Rc<Cell<bool>>,
-    done: Option<Done>,
-}
-
-impl Task {
-    pub(crate) fn new(
-        program: Arc<Program>,
-        inputs: Vec<Result<Array>>,
-        streams: Rc<Streams>,
-        attendant: Box<dyn Attendant>,
-        done: Done,
-    ) -> Self {
-        let (answer, yielded) = (Answer::default(), Rc::new(Cell::new(false)));
-        let attended = Attended {
-            attendant,
-            answer: answer.clone(),
-            yielded: yielded.clone(),
-        };
-        let running = Box::pin(async move {
-            let run = Run {
-                streams: &streams,
-                cancelled: &crate::halt::is_halting,
-                attended: Some(&attended),
-            };
-            let slots = program.slots(inputs.into_iter())?;
-            perform(&program, slots, &run).await
-        });
-        Self {
-            running,
-            answer,
-            yielded,
-            done: Some(done),
-        }
-    }
-
-    /// Hands over what the task waits for.
-    pub(crate) fn answer(&self, answer: Result<Vec<Array>>) {
-        *self.answer.borrow_mut() = Some(answer);
-    }
-
-    /// Whether it gave way to others and can go on.
-    pub(crate) fn has_yielded(&self) -> bool {
-        self.yielded.get()
-    }
-
-    /// Goes on until it waits again. Answers its arrays once it is over.
-    pub(crate) fn poll(&mut self) -> Option<Result<Vec<Array>>> {
-        self.yielded.set(false);
-        let mut context = TaskContext::from_waker(Waker::noop());
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            self.running.as_mut().poll(&mut context)
-        }));
-        match polled {
-            Ok(Poll::Pending) => None,
-            Ok(Poll::Ready(result)) => Some(result),
-            Err(payload) => Some(Err(worker::panicked(payload.as_ref() as &(dyn Any + Send)))),
-        }
-    }
-
-    /// Tells its caller how it ended.
-    pub(crate) fn finish(mut self, result: Result<Promises>) {
-        if let Some(done) = self.done.take() {
-            done(result);
-        }
-    }
-
-    /// Promises for arrays that are there.
-    pub(crate) fn promises(arrays: Vec<Array>) -> Promises {
-        promises(arrays)
-    }
-}
-
-impl Drop for Task {
-    /// Every caller is answered, also of a task that was stopped in the middle.
-    fn drop(&mut self) {
-        if let Some(done) = self.done.take() {
-            done(Err(Error::Stopped));
-        }
-    }
 }

@@ -37,6 +37,7 @@ mod queue;
 pub mod shape;
 #[allow(unsafe_code)]
 pub mod stream;
+mod task;
 #[allow(unsafe_code)]
 pub mod version;
 pub mod worker;

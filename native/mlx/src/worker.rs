@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::array::Array;
 use crate::context::Context;
-use crate::control::{Attendant, Done, Task};
+use crate::control::Attendant;
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
 use crate::pointer::Segment;
@@ -25,6 +25,7 @@ use crate::program::Program;
 use crate::promise::Promise;
 use crate::queue::{Next, Queue};
 use crate::stream::{Device, Streams};
+use crate::task::{Done, Task};
 use crate::version;
 
 /// MLX walks deep graphs recursively in places.
