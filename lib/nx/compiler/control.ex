@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.Control do
   # branches all are computed and the result is selected: neither waits for a value. Other loops
   # and branches become operations that hold programs.
 
-  alias Mlx.Compiler.{Counter, Trace}
+  alias Mlx.Compiler.{Counter, Scope, Trace}
   alias Mlx.Lower
   alias Nx.Defn.{Expr, Tree}
   alias Nx.Tensor, as: T
@@ -107,12 +107,12 @@ defmodule Mlx.Compiler.Control do
   # The first clause, and all others as the program of its other branch.
   defp branch([{predicate, body} | rest], last, t, state) do
     {predicate, state} = truth(predicate, state)
-    {then, then_uses, state} = Trace.inside([], [body], state, &whole([body], &1))
+    {then, then_uses, state} = Scope.inside([], [body], state, &whole([body], &1))
 
     {otherwise, otherwise_uses, state} =
       if rest == [],
-        do: Trace.inside([], [last], state, &whole([last], &1)),
-        else: Trace.inside([], [], state, &others(rest, last, t, &1))
+        do: Scope.inside([], [last], state, &whole([last], &1)),
+        else: Scope.inside([], [], state, &others(rest, last, t, &1))
 
     {[then, otherwise], uses} = unite([{then, then_uses}, {otherwise, otherwise_uses}], 0)
     results({{:if, then, otherwise}, [predicate | leaves(uses)]}, t, state)
@@ -213,12 +213,12 @@ defmodule Mlx.Compiler.Control do
 
   defp rolled([initial, params, [condition], body], trips, t, state) do
     {start, state} = Trace.slots(initial, state)
-    {body, body_uses, state} = Trace.inside(params, body, state, &Trace.slots(body, &1))
+    {body, body_uses, state} = Scope.inside(params, body, state, &Trace.slots(body, &1))
     own = length(params)
 
     if trips == :unknown do
       {condition, condition_uses, state} =
-        Trace.inside(params, [condition], state, fn state ->
+        Scope.inside(params, [condition], state, fn state ->
           {%{data: slot}, state} = truth(condition, state)
           {[slot], state}
         end)

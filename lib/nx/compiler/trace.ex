@@ -3,12 +3,8 @@ defmodule Mlx.Compiler.Trace do
   # The one walk over an `Nx.Defn.Expr` graph: every node is visited once, lowered by `Mlx.Lower`
   # and appended to one flat program. It is pure, so what a function compiles to can be tested
   # without native code.
-  #
-  # What is an input shows only during the walk (used parameters, captured tensors), while a
-  # program numbers its inputs first. The walk therefore numbers results from a base no program
-  # reaches, and inputs in the order met below it; the end renumbers both.
 
-  alias Mlx.Compiler.{Control, Counter, Function, Unsupported}
+  alias Mlx.Compiler.{Control, Counter, Effects, Function, Scope, Unsupported}
   alias Mlx.Lower
   alias Mlx.Program.Builder
   alias Nx.Defn.{Composite, Expr}
@@ -30,7 +26,6 @@ defmodule Mlx.Compiler.Trace do
           attended?: boolean
         }
 
-  @results 1_048_576
   @operations Map.new(Lower.table())
 
   @doc """
@@ -63,7 +58,7 @@ defmodule Mlx.Compiler.Trace do
           do: {id, {:parameter, i}}
 
     state = %{
-      builder: Builder.new(@results),
+      builder: Scope.builder(),
       memo: %{},
       bindings: bindings,
       arguments: nil,
@@ -79,16 +74,16 @@ defmodule Mlx.Compiler.Trace do
 
     state =
       Enum.reduce(0..(Keyword.get(opts, :keep, 0) - 1)//1, state, fn i, state ->
-        {_slot, state} = input({:parameter, i}, state)
+        {_slot, state} = Scope.input({:parameter, i}, state)
         state
       end)
 
     {outputs, state} = slots(flatten(container), state)
     effects = Enum.reverse(state.effects)
     attended? = Enum.any?(effects, &(&1.at == :nested))
-    state = if attended?, do: place(effects, state), else: state
+    state = if attended?, do: Effects.place(effects, state), else: state
     more = if attended?, do: [], else: Enum.flat_map(effects, & &1.slots)
-    {{_count, instructions, outputs}, inputs} = numbered(outputs ++ more, state)
+    {{_count, instructions, outputs}, inputs} = Scope.numbered(outputs ++ more, state)
     {parameters, captured} = Enum.split_with(inputs, &match?({{:parameter, _}, _}, &1))
 
     %__MODULE__{
@@ -100,121 +95,6 @@ defmodule Mlx.Compiler.Trace do
       attended?: attended?
     }
   end
-
-  # The hooks of the top level, as instructions where they were met.
-  defp place(effects, state) do
-    hooks =
-      for {%{at: at, slots: slots}, id} when is_integer(at) <- Enum.with_index(effects),
-          do: {at, {{:hook, id}, slots}}
-
-    %{state | builder: Builder.insert(state.builder, hooks)}
-  end
-
-  # The program `{inputs, instructions, outputs}`, and its inputs in order: parameters by position,
-  # then the others as they were met.
-  defp numbered(outputs, state) do
-    {parameters, others} =
-      state.inputs
-      |> Enum.sort_by(fn {_input, {slot, _tensor}} -> slot end)
-      |> Enum.split_with(&match?({{:parameter, _}, _}, &1))
-
-    inputs = Enum.sort(parameters) ++ others
-    count = length(inputs)
-    slots = for {_input, {slot, _tensor}} <- inputs, do: slot
-    renamed = slots |> Enum.with_index() |> Map.new()
-
-    rename = fn
-      slot when slot < @results -> Map.fetch!(renamed, slot)
-      slot -> slot - @results + count
-    end
-
-    instructions =
-      for {op, operands} <- Builder.instructions(state.builder),
-          do: {op, Enum.map(operands, rename)}
-
-    {{count, instructions, Enum.map(outputs, rename)}, inputs}
-  end
-
-  ## Programs inside of programs
-
-  @doc """
-  The program of a branch or of a loop's body. Its inputs are `params`, and after them what it uses
-  of the walk around it: the slots there, which are the second of what it answers.
-
-  `walk` answers the slots to return. `exprs` are the expressions that it walks, if they are whole.
-  """
-  @spec inside([T.t()], [Nx.Container.t()], map, (map -> {[non_neg_integer], map})) ::
-          {{non_neg_integer, list, [non_neg_integer]}, [non_neg_integer], map}
-  def inside(params, exprs, state, walk) do
-    own = for {%T{data: %Expr{id: id}}, i} <- Enum.with_index(params), do: {id, {:parameter, i}}
-    known = Map.filter(state.bindings, &match?({_id, {:known, _}}, &1))
-
-    inner = %{
-      state
-      | builder: Builder.new(@results),
-        memo: %{},
-        bindings: Map.merge(known, Map.new(own)),
-        arguments: nil,
-        inputs: %{},
-        iterations: nil,
-        nodes: 0,
-        parent: state,
-        root: exprs,
-        shared: nil
-    }
-
-    inner =
-      Enum.reduce(own, inner, fn {_id, parameter}, inner ->
-        {_slot, inner} = input(parameter, inner)
-        inner
-      end)
-
-    {outputs, inner} = walk.(inner)
-    {program, inputs} = numbered(outputs, inner)
-    {program, for({{:outer, slot}, _} <- inputs, do: slot), inner.parent}
-  end
-
-  # What is met inside and belongs outside: what has been computed there, and what is used there as
-  # well, which must not happen twice.
-  defp outer?(_id, nil), do: {false, nil}
-
-  defp outer?(id, parent) do
-    if is_map_key(parent.memo, id) do
-      {true, parent}
-    else
-      parent = %{
-        parent
-        | shared: parent.shared || Nx.Defn.Tree.scope_ids(List.to_tuple(parent.root))
-      }
-
-      if is_map_key(parent.shared, id) do
-        {true, parent}
-      else
-        {outer?, grandparent} = outer?(id, parent.parent)
-        {outer?, %{parent | parent: grandparent}}
-      end
-    end
-  end
-
-  defp outer(t, state) do
-    {value, parent} = value(t, state.parent)
-    state = %{state | parent: parent}
-
-    cond do
-      is_integer(value) ->
-        input({:outer, value}, state)
-
-      is_tuple(value) and elem(value, 0) != :known ->
-        {slots, state} = value |> Tuple.to_list() |> Enum.map_reduce(state, &outer_slot/2)
-        {List.to_tuple(slots), state}
-
-      true ->
-        {value, state}
-    end
-  end
-
-  defp outer_slot(slot, state) when is_integer(slot), do: input({:outer, slot}, state)
-  defp outer_slot(known, state), do: {known, state}
 
   ## Nodes
   #
@@ -236,9 +116,9 @@ defmodule Mlx.Compiler.Trace do
         {value, state}
 
       %{} ->
-        {outer?, parent} = outer?(id, state.parent)
+        {outer?, parent} = Scope.outer?(id, state.parent)
         state = %{state | parent: parent}
-        {value, state} = if outer?, do: outer(t, state), else: node(op, args, t, state)
+        {value, state} = if outer?, do: Scope.outer(t, state), else: node(op, args, t, state)
         {value, %{state | memo: Map.put(state.memo, id, value)}}
     end
   end
@@ -259,16 +139,16 @@ defmodule Mlx.Compiler.Trace do
   # root it is a parameter of an expression that was made before, as Nx.Defn.Graph does.
   defp node(:parameter, [position], %T{data: %Expr{id: id}} = t, state) do
     case state.bindings do
-      %{^id => {:parameter, _} = parameter} -> input(parameter, state)
+      %{^id => {:parameter, _} = parameter} -> Scope.input(parameter, state)
       %{^id => binding} -> bound(binding, t, state)
       %{} when state.arguments != nil -> {elem(state.arguments, position), state}
-      %{} when state.parent != nil -> outer(t, state)
-      %{} -> input({:parameter, position}, state)
+      %{} when state.parent != nil -> Scope.outer(t, state)
+      %{} -> Scope.input({:parameter, position}, state)
     end
   end
 
   defp node(:tensor, [tensor], %T{data: %Expr{id: id}} = t, state) do
-    if state.parent, do: outer(t, state), else: input({:captured, id}, tensor, state)
+    if state.parent, do: Scope.outer(t, state), else: Scope.input({:captured, id}, tensor, state)
   end
 
   defp node(:metadata, [expr, _metadata], t, state), do: composite(expr, t, state)
@@ -299,7 +179,7 @@ defmodule Mlx.Compiler.Trace do
 
   defp node(op, [expr, callback, _template, _ref], t, state) when op in [:hook, :io_call] do
     {value, state} = composite(expr, t, state)
-    {value, hook(callback, expr, state)}
+    {value, Effects.hook(callback, expr, state)}
   end
 
   defp node(:runtime_call, [expr, fun, template, opts], t, state) do
@@ -309,7 +189,7 @@ defmodule Mlx.Compiler.Trace do
       for %T{type: type, shape: shape} <- Enum.map(flatten(template), &flat/1),
           do: {Mlx.Type.held!(type), shape}
 
-    {id, state} = effect({:call, fun, expr, template, opts}, :nested, [], state)
+    {id, state} = Effects.effect({:call, fun, expr, template, opts}, :nested, [], state)
     Control.results({{:call, id, results}, Enum.map(slots, &%{data: &1})}, t, state)
   end
 
@@ -389,17 +269,6 @@ defmodule Mlx.Compiler.Trace do
   def bound({:known, number}, t, state), do: constant(number, t, state)
   def bound(slot, _t, state), do: {slot, state}
 
-  defp input(input, tensor \\ nil, state) do
-    case state.inputs do
-      %{^input => {slot, _tensor}} ->
-        {slot, state}
-
-      %{} = inputs ->
-        slot = map_size(inputs)
-        {slot, %{state | inputs: Map.put(inputs, input, {slot, tensor})}}
-    end
-  end
-
   @doc "A leaf for lowering."
   def leaf(t, slot), do: %{flat(t) | data: slot}
 
@@ -412,39 +281,4 @@ defmodule Mlx.Compiler.Trace do
 
   @doc "The tensors of a container."
   def flatten(composite), do: Composite.flatten_list([composite])
-
-  # A named hook without a callback is nothing. In the evaluator, what a token is attached to comes
-  # first, and so here.
-  defp hook({:token_hook, expr, callback}, _expr, state), do: hook(callback, expr, state)
-
-  defp hook({:named, name, nil} = callback, expr, state) do
-    if name in state.hook_names, do: add_hook(callback, expr, state), else: state
-  end
-
-  defp hook(callback, expr, state), do: add_hook(callback, expr, state)
-
-  defp add_hook(callback, expr, state) do
-    {slots, state} = slots(flatten(expr), state)
-    hook = {:hook, callback, expr}
-
-    if state.parent do
-      {id, state} = effect(hook, :nested, [], state)
-      {_slot, state} = add({{:hook, id}, Enum.map(slots, &%{data: &1})}, state)
-      state
-    else
-      {_id, state} = effect(hook, Builder.size(state.builder), slots, state)
-      state
-    end
-  end
-
-  # Effects are numbered for the whole program, so the outermost walk keeps them.
-  defp effect(effect, at, slots, %{parent: nil} = state) do
-    id = length(state.effects)
-    {id, %{state | effects: [%{effect: effect, at: at, slots: slots} | state.effects]}}
-  end
-
-  defp effect(effect, at, slots, state) do
-    {id, parent} = effect(effect, at, slots, state.parent)
-    {id, %{state | parent: parent}}
-  end
 end

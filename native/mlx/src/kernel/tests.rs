@@ -82,7 +82,7 @@ fn check(op: Op, types: &[Dtype], streams: &Streams) -> bool {
     let made = program.run(arrays.collect::<Vec<_>>().into_iter(), streams, &|| false);
     let made = made.unwrap().remove(0);
     assert_eq!(made.dtype(), kernel.dtype(), "{op:?} of {types:?}");
-    let wanted = made.bytes(None, &streams).unwrap();
+    let wanted = made.bytes(None, streams).unwrap();
 
     let mut registers = kernel.registers();
     for (register, bytes) in inputs.iter().enumerate() {

@@ -1,0 +1,140 @@
+defmodule Mlx.Compiler.Scope do
+  @moduledoc false
+  # What a walk over an expression numbers, and the walks inside of it: the programs of branches and
+  # loops, which take what they use of the walk around them as inputs.
+  #
+  # What is an input shows only during the walk, while a program numbers its inputs first. A walk
+  # therefore numbers results from a base no program reaches, and inputs in the order met below it;
+  # the end renumbers both.
+
+  alias Mlx.Compiler.Trace
+  alias Mlx.Program.Builder
+  alias Nx.Defn.Expr
+  alias Nx.Tensor, as: T
+
+  @results 1_048_576
+
+  @doc "The builder of a new walk."
+  def builder, do: Builder.new(@results)
+
+  @doc "The slot of an input, which the walk may meet for the first time."
+  def input(input, tensor \\ nil, state) do
+    case state.inputs do
+      %{^input => {slot, _tensor}} ->
+        {slot, state}
+
+      %{} = inputs ->
+        slot = map_size(inputs)
+        {slot, %{state | inputs: Map.put(inputs, input, {slot, tensor})}}
+    end
+  end
+
+  @doc """
+  The program `{inputs, instructions, outputs}` of a walk, and its inputs in order: parameters by
+  position, then the others as they were met.
+  """
+  def numbered(outputs, state) do
+    {parameters, others} =
+      state.inputs
+      |> Enum.sort_by(fn {_input, {slot, _tensor}} -> slot end)
+      |> Enum.split_with(&match?({{:parameter, _}, _}, &1))
+
+    inputs = Enum.sort(parameters) ++ others
+    count = length(inputs)
+    slots = for {_input, {slot, _tensor}} <- inputs, do: slot
+    renamed = slots |> Enum.with_index() |> Map.new()
+
+    rename = fn
+      slot when slot < @results -> Map.fetch!(renamed, slot)
+      slot -> slot - @results + count
+    end
+
+    instructions =
+      for {op, operands} <- Builder.instructions(state.builder),
+          do: {op, Enum.map(operands, rename)}
+
+    {{count, instructions, Enum.map(outputs, rename)}, inputs}
+  end
+
+  @doc """
+  The program of a branch or of a loop's body. Its inputs are `params`, and after them what it uses
+  of the walk around it: the slots there, which are the second of what it answers.
+
+  `walk` answers the slots to return. `exprs` are the expressions that it walks, if they are whole.
+  """
+  @spec inside([T.t()], [Nx.Container.t()], map, (map -> {[non_neg_integer], map})) ::
+          {{non_neg_integer, list, [non_neg_integer]}, [non_neg_integer], map}
+  def inside(params, exprs, state, walk) do
+    own = for {%T{data: %Expr{id: id}}, i} <- Enum.with_index(params), do: {id, {:parameter, i}}
+    known = Map.filter(state.bindings, &match?({_id, {:known, _}}, &1))
+
+    inner = %{
+      state
+      | builder: Builder.new(@results),
+        memo: %{},
+        bindings: Map.merge(known, Map.new(own)),
+        arguments: nil,
+        inputs: %{},
+        iterations: nil,
+        nodes: 0,
+        parent: state,
+        root: exprs,
+        shared: nil
+    }
+
+    inner =
+      Enum.reduce(own, inner, fn {_id, parameter}, inner ->
+        {_slot, inner} = input(parameter, inner)
+        inner
+      end)
+
+    {outputs, inner} = walk.(inner)
+    {program, inputs} = numbered(outputs, inner)
+    {program, for({{:outer, slot}, _} <- inputs, do: slot), inner.parent}
+  end
+
+  @doc """
+  Whether a node that is met inside belongs outside: what has been computed there, and what is used
+  there as well, which must not happen twice. Answers the walk there with it.
+  """
+  def outer?(_id, nil), do: {false, nil}
+
+  def outer?(id, parent) do
+    if is_map_key(parent.memo, id) do
+      {true, parent}
+    else
+      parent = %{
+        parent
+        | shared: parent.shared || Nx.Defn.Tree.scope_ids(List.to_tuple(parent.root))
+      }
+
+      if is_map_key(parent.shared, id) do
+        {true, parent}
+      else
+        {outer?, grandparent} = outer?(id, parent.parent)
+        {outer?, %{parent | parent: grandparent}}
+      end
+    end
+  end
+
+  @doc "The value of a node that belongs outside, as an input."
+  def outer(t, state) do
+    {value, parent} = Trace.value(t, state.parent)
+    state = %{state | parent: parent}
+
+    cond do
+      is_integer(value) ->
+        input({:outer, value}, state)
+
+      is_tuple(value) and elem(value, 0) != :known ->
+        {slots, state} = value |> Tuple.to_list() |> Enum.map_reduce(state, &outer_slot/2)
+        {List.to_tuple(slots), state}
+
+      true ->
+        {value, state}
+    end
+  end
+
+  defp outer_slot(slot, state) when is_integer(slot), do: input({:outer, slot}, state)
+  defp outer_slot(known, state), do: {known, state}
+end
