@@ -98,8 +98,8 @@ defmodule Mlx.Lower.Reduce do
     end
   end
 
-  # MLX takes the first of equals and passes over NaN, which Nx's result points to when there is
-  # one.
+  # MLX takes the first of equals and passes over NaN. Where there is NaN, Nx's result points to one:
+  # to the last, as Nx.BinaryBackend's does.
   defp arg(op, out, t, opts) do
     {x, shape, axis} =
       case opts[:axis] do
@@ -114,8 +114,7 @@ defmodule Mlx.Lower.Reduce do
     found =
       if elem(t.type, 0) in [:f, :bf] do
         nan = {:isnan, [x]}
-        first_nan = {{:argmax_axis, axis, false}, [from_bool(nan)]}
-        where({{:any_axes, [axis], false}, [nan]}, first_nan, found)
+        where({{:any_axes, [axis], false}, [nan]}, last_nan(nan, shape, axis, last), found)
       else
         found
       end
@@ -131,6 +130,16 @@ defmodule Mlx.Lower.Reduce do
   # MLX sums short integers in 32 bits.
   defp back(tree, {kind, size}, to) when kind in [:u, :s] and size < 32, do: astype(tree, to)
   defp back(tree, type, to), do: cast(tree, type, to)
+
+  # The position in `x`, which is reversed if the last of equals is wanted.
+  defp last_nan(nan, _shape, axis, true), do: {{:argmax_axis, axis, false}, [from_bool(nan)]}
+
+  defp last_nan(nan, shape, axis, false) do
+    reversed = {{:flip, [axis]}, [from_bool(nan)]}
+
+    {:subtract,
+     [const(elem(shape, axis) - 1, {:u, 32}), {{:argmax_axis, axis, false}, [reversed]}]}
+  end
 
   defp exact?({kind, _}), do: kind in [:u, :s]
 end

@@ -78,10 +78,13 @@ defmodule Mlx.Lower.ReduceTest do
              [
                {:isnan, [0]},
                {{:any_axes, [0], false}, [1]},
+               const(2, :u32),
                {{:astype, {:u, 8}}, [1]},
-               {{:argmax_axis, 0, false}, [3]},
+               {{:flip, [0]}, [4]},
+               {{:argmax_axis, 0, false}, [5]},
+               {:subtract, [3, 6]},
                {{:argmax_axis, 0, false}, [0]},
-               {:where, [2, 4, 5]}
+               {:where, [2, 7, 8]}
              ]
   end
 
