@@ -153,8 +153,8 @@ defmodule Mlx.Compiler.Control do
   end
 
   # An inner loop that goes beyond what may be written out has the outermost one try otherwise.
-  defp unrolled(_loop, trips, _t, _state) when trips == :unknown or trips > @max_iterations,
-    do: :too_large
+  defp unrolled(_loop, :unknown, _t, _state), do: :too_large
+  defp unrolled(_loop, {trips, _}, _t, _state) when trips > @max_iterations, do: :too_large
 
   defp unrolled(loop, _trips, t, %{iterations: nil} = state) do
     {value, state} = unroll(loop, t, %{state | iterations: @max_iterations, nodes: 0})
@@ -211,23 +211,51 @@ defmodule Mlx.Compiler.Control do
     end
   end
 
-  defp rolled([initial, params, [condition], body], trips, t, state) do
+  defp rolled([initial, params, [condition], body], :unknown, t, state) do
     {start, state} = Trace.slots(initial, state)
     {body, body_uses, state} = Scope.inside(params, body, state, &Trace.slots(body, &1))
-    own = length(params)
 
-    if trips == :unknown do
-      {condition, condition_uses, state} =
-        Scope.inside(params, [condition], state, fn state ->
-          {%{data: slot}, state} = truth(condition, state)
-          {[slot], state}
-        end)
+    {condition, condition_uses, state} =
+      Scope.inside(params, [condition], state, fn state ->
+        {%{data: slot}, state} = truth(condition, state)
+        {[slot], state}
+      end)
 
-      {[condition, body], uses} = unite([{condition, condition_uses}, {body, body_uses}], own)
-      results({{:while, condition, body}, leaves(start ++ uses)}, t, state)
-    else
-      results({{:repeat, trips, body}, leaves(start ++ body_uses)}, t, state)
-    end
+    programs = [{condition, condition_uses}, {body, body_uses}]
+    {[condition, body], uses} = unite(programs, length(params))
+    results({{:while, condition, body}, leaves(start ++ uses)}, t, state)
+  end
+
+  # Counters that nothing but the condition needs are not counted.
+  defp rolled([initial, params, _condition, body], {trips, ends}, t, state) do
+    needed = needed(params, body, ends, state)
+    keep = fn list -> for {true, item} <- Enum.zip(needed, list), do: item end
+    {start, state} = Trace.slots(keep.(initial), state)
+    {kept, returned} = {keep.(params), keep.(body)}
+    {program, uses, state} = Scope.inside(kept, returned, state, &Trace.slots(returned, &1))
+
+    {slot, state} = Trace.add({{:repeat, trips, program}, leaves(start ++ uses)}, state)
+    {values, _} = Enum.map_reduce(Enum.zip(needed, ends), slot, &repeated/2)
+    {value(values, t), state}
+  end
+
+  defp repeated({true, _number}, slot), do: {slot, slot + 1}
+  defp repeated({false, number}, slot), do: {{:known, number}, slot}
+
+  # Which variables a loop has to carry: all, unless those whose end is known serve no other.
+  defp needed(params, body, ends, state) do
+    unknown = for {nil, t} <- Enum.zip(ends, body), do: t
+
+    # To look at only: what this walk notes elsewhere is forgotten.
+    {{_inputs, instructions, outputs}, _uses, _state} =
+      Scope.inside(params, body, state, &Trace.slots(unknown, &1))
+
+    used = MapSet.new(outputs ++ Enum.flat_map(instructions, fn {_op, slots} -> slots end))
+    counted = for {number, i} <- Enum.with_index(ends), number != nil, do: i
+
+    if unknown == [] or Enum.any?(counted, &(&1 in used)),
+      do: Enum.map(ends, fn _ -> true end),
+      else: Enum.map(ends, &(&1 == nil))
   end
 
   ## Programs as operands

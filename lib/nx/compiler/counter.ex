@@ -42,8 +42,12 @@ defmodule Mlx.Compiler.Counter do
   # Beyond so many iterations a loop is as well told when to stop.
   @most_trips 65_536
 
-  @doc "How often a loop runs, or `:unknown` where that is not fixed."
-  @spec trips([T.t()], [T.t()], T.t(), [T.t()], map) :: {non_neg_integer | :unknown, map}
+  @doc """
+  How often a loop runs, and what is known of its variables at the end, or `:unknown` where that is
+  not fixed.
+  """
+  @spec trips([T.t()], [T.t()], T.t(), [T.t()], map) ::
+          {{non_neg_integer, [integer | nil]} | :unknown, map}
   def trips(initial, params, condition, body, state) do
     {numbers, state} = Enum.map_reduce(initial, state, &known/2)
     ids = for %T{data: %Expr{id: id}} <- params, do: id
@@ -66,7 +70,7 @@ defmodule Mlx.Compiler.Counter do
         :unknown
 
       {0, _state} ->
-        trips
+        {trips, numbers}
 
       {_true, state} ->
         {numbers, _state} = Enum.map_reduce(body, state, &known/2)

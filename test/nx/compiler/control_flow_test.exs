@@ -113,6 +113,27 @@ defmodule Mlx.Compiler.ControlFlowTest do
       x
     end
 
+    defn counted_apart(x) do
+      while {i = 0, x, j = 10}, i < 400 do
+        {i + 1, x * 0.99 + 1, j - 2}
+      end
+    end
+
+    defn counted_within(x) do
+      while {i = 0, x}, i < 300 do
+        {i + 1, x + i}
+      end
+    end
+
+    defn said(x) do
+      {_, x} =
+        while {i = 0, x}, i < 300 do
+          {i + 1, hook(x + 1, :tick)}
+        end
+
+      x
+    end
+
     defn forever(x) do
       {_, x} =
         while {i = 0, x}, i < 10 do
@@ -252,6 +273,19 @@ defmodule Mlx.Compiler.ControlFlowTest do
     test "that depends on data, or is long" do
       assert_same(&Flow.until_large/1, [Nx.tensor([1.0, 2.0])])
       assert_same(&Flow.too_long/1, [Nx.tensor([1.0, 2.0])])
+    end
+
+    test "with counters that nothing else needs, and with those that something does" do
+      assert_same(&Flow.counted_apart/1, [Nx.tensor([1.0, 2.0])])
+      assert_same(&Flow.counted_within/1, [Nx.tensor([1, 2])])
+    end
+
+    test "with a hook in each of many iterations" do
+      parent = self()
+      opts = [compiler: Mlx.Compiler, hooks: %{tick: &send(parent, {:tick, Nx.to_number(&1)})}]
+      assert Nx.to_number(Nx.Defn.jit_apply(&Flow.said/1, [0], opts)) == 300
+      for i <- 1..300, do: assert_received({:tick, ^i})
+      refute_received {:tick, _}
     end
 
     test "that never ends is given up with its results" do
