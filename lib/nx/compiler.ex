@@ -24,6 +24,7 @@ defmodule Mlx.Compiler do
 
     * `:device` - the device that runs the program and holds its results: `:cpu`, `:gpu` or
       `{:gpu, index}`. Default: `Mlx.Device.default/0`. Arguments that live elsewhere are copied.
+    * `:debug` - `true` compiles anew and prints the program, in MLX's operations.
     * `:hooks` - a map of callbacks by the names of the hooks that they serve.
     * `:max_concurrency` - the number of partitions of an `Nx.Serving` per device. Default: 1.
 
@@ -67,7 +68,7 @@ defmodule Mlx.Compiler do
   @behaviour Nx.Defn.Compiler
 
   alias Mlx.{Backend, Device, Native}
-  alias Mlx.Compiler.{Cache, Evaluated, Export, Output, Trace}
+  alias Mlx.Compiler.{Cache, Debug, Evaluated, Export, Output, Trace}
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
 
@@ -76,7 +77,7 @@ defmodule Mlx.Compiler do
   @impl true
   def __jit__(key, vars, fun, args_list, opts) do
     hooks = Keyword.get(opts, :hooks, %{})
-    program = program(key, vars, fun, device(opts), hooks)
+    program = program(key, vars, fun, device(opts), hooks, opts[:debug] == true)
     for args <- args_list, do: run(program, args, hooks)
   end
 
@@ -84,14 +85,14 @@ defmodule Mlx.Compiler do
   def __compile__(key, vars, fun, opts) do
     device = device(opts)
     hooks = Keyword.get(opts, :hooks, %{})
-    program = program(key, vars, fun, device, hooks)
+    program = program(key, vars, fun, device, hooks, opts[:debug] == true)
 
     fn args_list ->
       # The worker may have been restarted since, and the program and its constants are its own.
       program =
         if program.worker == Device.worker(device),
           do: program,
-          else: program(key, vars, fun, device, hooks)
+          else: program(key, vars, fun, device, hooks, false)
 
       for args <- args_list, do: run(program, args, hooks)
     end
@@ -191,7 +192,12 @@ defmodule Mlx.Compiler do
 
   # A program belongs to its worker: the key names it, so that a restarted worker finds nothing.
   # Callbacks of named hooks may change from call to call; which ones there are may not.
-  defp program(key, vars, fun, device, hooks) do
+  defp program(key, vars, fun, device, hooks, true) do
+    names = hooks |> Map.keys() |> Enum.sort()
+    compile(key, vars, fun, device, Device.worker(device), names, &IO.puts/1)
+  end
+
+  defp program(key, vars, fun, device, hooks, false) do
     worker = Device.worker(device)
     names = hooks |> Map.keys() |> Enum.sort()
     cache_key = {version(key), worker, signature(vars), names}
@@ -215,7 +221,7 @@ defmodule Mlx.Compiler do
     end
   end
 
-  defp compile(key, vars, fun, device, worker, hook_names) do
+  defp compile(key, vars, fun, device, worker, hook_names, print \\ nil) do
     metadata = %{key: key, device: device}
 
     :telemetry.span([:mlx, :compile], metadata, fn ->
@@ -228,6 +234,7 @@ defmodule Mlx.Compiler do
 
         trace ->
           inputs = input_types(trace, vars)
+          if print, do: print.("#{inspect(key)}\n" <> Debug.text(trace, inputs))
 
           program = %{
             native: Native.build(inputs, trace.instructions, trace.outputs),

@@ -127,7 +127,12 @@ defmodule Mlx.Compiler.Control do
     end
   end
 
-  # A scalar of any type as one that is 0 or 1.
+  # A scalar whose bytes say whether it is true: all but those of zero. A float has two zeros.
+  defp truth(%T{type: {kind, _}} = predicate, state) when kind in [:u, :s] do
+    {slot, state} = Trace.value(predicate, state)
+    {%{data: slot}, state}
+  end
+
   defp truth(predicate, state) do
     {slot, state} = Trace.value(predicate, state)
     predicate = Trace.leaf(predicate, slot)

@@ -181,6 +181,20 @@ defmodule Mlx.Compiler.ControlFlowTest do
       end
     end
 
+    defn product_if(p, x) do
+      if p, do: Nx.dot(x, x), else: x
+    end
+
+    defn endless_if(p, x) do
+      if p do
+        while x, x > 0 do
+          x + 0
+        end
+      else
+        x
+      end
+    end
+
     defn shared(p, x) do
       y = Nx.exp(x)
       if(p, do: y + 1, else: y * 2) + y
@@ -325,6 +339,28 @@ defmodule Mlx.Compiler.ControlFlowTest do
 
       for p <- [Nx.tensor(0), Nx.tensor(3), Nx.tensor(0.5), Nx.tensor(-0.0), Nx.tensor(:nan)],
           do: assert_same(&Flow.wider/2, [p, x])
+    end
+
+    test "takes a branch that is not cheap by a predicate of any type" do
+      x = Nx.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+      for p <- [
+            0,
+            3,
+            -1,
+            0.5,
+            0.0,
+            -0.0,
+            :nan,
+            Nx.u8(0),
+            Nx.u64(2 ** 40),
+            Nx.tensor(0, type: :f8)
+          ],
+          do: assert_same(&Flow.product_if/2, [Nx.tensor(p), x])
+    end
+
+    test "does not enter a loop in a branch that is not taken" do
+      assert Nx.to_number(jit(&Flow.endless_if/2, [0, 7])) == 7
     end
 
     test "shares what both sides and the rest use" do
