@@ -201,13 +201,11 @@ defmodule Mlx.Backend.Operands do
   defp import_tensor(%T{type: type, shape: shape} = t, worker),
     do: Bits.write(worker, type, shape, Nx.to_binary(t))
 
+  # That of the first array: two workers may share a device.
   defp worker(tensors) do
-    device =
-      Enum.find_value(tensors, fn
-        %T{data: %B{ref: ref}} -> Native.device(ref)
-        _ -> nil
-      end)
-
-    Device.worker(device || Device.default())
+    Enum.find_value(tensors, fn
+      %T{data: %B{ref: ref}} -> Mlx.NIF.worker_of(ref)
+      _ -> nil
+    end) || Device.worker(Device.default())
   end
 end
