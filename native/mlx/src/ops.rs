@@ -11,6 +11,7 @@ mod fold;
 mod index;
 mod integer;
 mod linalg;
+mod order;
 mod shape;
 
 use mlx_ffi as ffi;
@@ -145,14 +146,14 @@ ops! {
     While(condition: Body, body: Body) => run |_xs, _r| control::misplaced();
 
     // Scans
-    Cummax(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummax_axis(x, axis, reverse, inclusive), s);
-    Cummin(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cummin_axis(x, axis, reverse, inclusive), s);
-    Cumprod(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cumprod_axis(x, axis, reverse, inclusive, SAME), s);
-    Cumsum(axis: i32, reverse: bool, inclusive: bool) => |[x], s| c!(mlx_cumsum_axis(x, axis, reverse, inclusive, SAME), s);
+    Cummax(axis: i32, reverse: bool, inclusive: bool) => |[x], s| order::unless_single(x, axis, inclusive, || c!(mlx_cummax_axis(x, axis, reverse, inclusive), s));
+    Cummin(axis: i32, reverse: bool, inclusive: bool) => |[x], s| order::unless_single(x, axis, inclusive, || c!(mlx_cummin_axis(x, axis, reverse, inclusive), s));
+    Cumprod(axis: i32, reverse: bool, inclusive: bool) => |[x], s| order::unless_single(x, axis, inclusive, || c!(mlx_cumprod_axis(x, axis, reverse, inclusive, SAME), s));
+    Cumsum(axis: i32, reverse: bool, inclusive: bool) => |[x], s| order::unless_single(x, axis, inclusive, || c!(mlx_cumsum_axis(x, axis, reverse, inclusive, SAME), s));
 
     // Order
-    ArgsortAxis(axis: i32) => |[x], s| c!(mlx_argsort_axis(x, axis), s);
-    SortAxis(axis: i32) => |[x], s| c!(mlx_sort_axis(x, axis), s);
+    ArgsortAxis(axis: i32) => |[x], s| order::argsort(x, axis, s);
+    SortAxis(axis: i32) => |[x], s| order::unless_single(x, axis, true, || c!(mlx_sort_axis(x, axis), s));
 
     // Indexing: indices outside the array are clamped to it
     Gather(axes: Vec<i32>, sizes: Vec<i32>) => |[x, indices @ ..], s| index::gather(x, indices, axes, sizes, s);

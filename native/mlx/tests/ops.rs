@@ -339,3 +339,26 @@ fn names_cross_the_border_in_snake_case() {
     unique.dedup();
     assert_eq!(unique.len(), names.len());
 }
+
+#[test]
+fn scans_and_orders_of_one_element_change_nothing() {
+    let w = worker();
+    let a = array(&w, &[3, 3], &[5i32, 4, 3, 5, 4, 3, 5, 4, 3]);
+    let row = run(&w, Op::Flip(vec![0]), &[&a]).remove(0);
+    let row = run(&w, Op::Slice(vec![2, 0], vec![3, 3], vec![1, 1]), &[&row]).remove(0);
+    for op in [
+        Op::Cumsum(0, false, true),
+        Op::Cumprod(-2, true, true),
+        Op::Cummax(0, false, true),
+        Op::Cummin(0, false, true),
+        Op::SortAxis(0),
+    ] {
+        assert_eq!(value::<i32>(&w, op, &[&row]).unwrap(), [5, 4, 3]);
+    }
+    let order = value::<u32>(&w, Op::ArgsortAxis(0), &[&row]).unwrap();
+    assert_eq!(order, [0, 0, 0]);
+    let before = value::<i32>(&w, Op::Cumsum(0, false, false), &[&row]).unwrap();
+    assert_eq!(before, [0, 0, 0]);
+    let along = value::<i32>(&w, Op::SortAxis(1), &[&row]).unwrap();
+    assert_eq!(along, [3, 4, 5]);
+}
