@@ -15,7 +15,7 @@ defmodule Mlx.Lower.Fold do
     case known(body, [out.type, t.type, acc.type]) do
       {op, reduction} ->
         reduced = apply(Reduce, function(reduction), [out, [t, opts]])
-        astype({op, [astype(reduced, out.type), acc]}, out.type)
+        {op, [reduced, acc]}
 
       nil ->
         rest = axes(nil, t.shape) -- axes
@@ -33,11 +33,10 @@ defmodule Mlx.Lower.Fold do
     {padded, shape} = pad(t, t.shape, config, convert(acc, t.type))
     {view, places} = windows(padded, shape, dims, opts[:strides], opts[:window_dilations])
 
-    moved =
-      transpose(view, Enum.to_list(rank..(2 * rank - 1)//1) ++ Enum.to_list(0..(rank - 1)//1))
-
-    elements = cast(moved, t.type, body.element)
-    fold(elements, List.to_tuple(dims ++ places), Enum.product(dims), places, acc, body, out)
+    shape = List.to_tuple(dims ++ places)
+    order = Enum.to_list(rank..(2 * rank - 1)//1) ++ Enum.to_list(0..(rank - 1)//1)
+    elements = convert(%{t | data: transpose(view, order), shape: shape}, body.element)
+    fold(elements, shape, Enum.product(dims), places, acc, body, out)
   end
 
   # A tree of shape `from`, the elements' axes first and then those of the results, `rest`.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::array::Array;
+use crate::control;
 use crate::error::Result;
 use crate::memory;
 use crate::promise::Promise;
@@ -78,7 +79,7 @@ impl Context {
             return;
         };
         let result = result.map(|arrays| {
-            let promises = Task::promises(arrays.clone());
+            let promises = control::promises(arrays.clone());
             self.track(1, &arrays, &promises);
             promises
         });

@@ -86,11 +86,6 @@ impl Task {
             done(result);
         }
     }
-
-    /// Promises for arrays that are there.
-    pub(crate) fn promises(arrays: Vec<Array>) -> Promises {
-        control::promises(arrays)
-    }
 }
 
 impl Drop for Task {

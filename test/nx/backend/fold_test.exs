@@ -75,6 +75,26 @@ defmodule Mlx.Backend.FoldTest do
     end
   end
 
+  # Oracle: the same with its operand converted beforehand.
+  test "a window of narrow elements inside a defn" do
+    t = Nx.tensor([1.5, -2.0, 0.5, 3.5], type: :f8)
+    fold = &Nx.window_reduce(&1, 0, {2}, fn x, acc -> Nx.subtract(acc, x) end)
+    wanted = Nx.Defn.jit_apply(fold, [Nx.as_type(t, :f32)], compiler: Mlx.Compiler)
+
+    for type <- [:f8, :bf16] do
+      t = Nx.as_type(t, type)
+      found = Nx.Defn.jit_apply(&fold.(&1), [t], compiler: Mlx.Compiler)
+      assert_equal(Nx.as_type(found, :f32), mlx(Nx.backend_copy(wanted, Nx.BinaryBackend)))
+    end
+
+    s4 = Nx.tensor([1, -2, 3, -4], type: :s4)
+    sums = &Nx.window_reduce(&1, Nx.s32(100), {2}, fn x, acc -> Nx.subtract(acc, x) end)
+
+    # 101 and 99, in the tensor's four bits.
+    found = Nx.Defn.jit_apply(sums, [s4], compiler: Mlx.Compiler)
+    assert_equal(Nx.as_type(found, :s32), [5, 3, 5])
+  end
+
   test "complex numbers fold step by step" do
     t =
       Nx.tensor([[Complex.new(1, 2), Complex.new(0, 1)], [Complex.new(3, 0), Complex.new(1, 1)]])
