@@ -6,7 +6,10 @@ defmodule Mlx.Program do
   slots: the inputs have the first ones, and each instruction's results follow in order. An
   instruction is `{operation, operand_slots}`, where the operation is an atom such as `:add`, or a
   tuple with attributes such as `{:sum_axes, [0], false}`. `operations/0` lists them; their names
-  and meanings are MLX's.
+  and meanings are MLX's. An attribute of loops, branches and folds is a program of its own, as
+  `{number_of_inputs, instructions, outputs}`:
+
+      {{:repeat, 3, {1, [{:add, [0, 0]}], [1]}}, [0]}
 
       iex> program =
       ...>   Mlx.Program.new(
