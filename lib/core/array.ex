@@ -66,7 +66,7 @@ defmodule Mlx.Array do
   end
 
   @doc """
-  Computes the arrays and waits. All of them must be on one device.
+  Computes the arrays and waits.
 
       iex> array = Mlx.Array.from_binary(<<1, 2>>, {:u, 8}, {2})
       iex> Mlx.Array.eval([array])

@@ -7,7 +7,8 @@ defmodule Mlx.Device do
   another.
 
   Each device in use has one worker: a native thread that owns MLX's stream and does everything
-  posted to it in order. It is started by the first use of the device.
+  posted to it in order. It is started by the first use of the device. Processes that are not to wait
+  for each other take streams of their own, see `Mlx.Stream`.
   """
 
   alias Mlx.{Native, NIF}
@@ -93,7 +94,8 @@ defmodule Mlx.Device do
   end
 
   @doc """
-  Waits until everything posted to the device so far is computed.
+  Waits until everything posted so far to where the calling process computes is computed: the
+  device's worker, or the process's stream.
 
       iex> Mlx.Device.sync(:cpu)
       :ok
@@ -103,7 +105,8 @@ defmodule Mlx.Device do
 
   @doc """
   Stops the device's worker: what is queued there fails with an `Mlx.Error` of kind `:stopped`, and
-  so does reading any array of it. The next use of the device starts a new worker.
+  so does reading any array of it. The next use of the device starts a new worker. Streams, and the
+  arrays made on them, are workers of their own.
 
   For giving a device's memory back, or ending work that has run away. `:ok` also where the device
   was not in use.
@@ -114,9 +117,19 @@ defmodule Mlx.Device do
   @spec stop(t | :gpu) :: :ok
   def stop(device), do: device |> normalize!() |> Mlx.Device.Supervisor.stop()
 
+  # Where the calling process computes: on its stream, or with all others.
   @doc false
   @spec worker(t) :: Native.worker()
   def worker(device) do
+    case Process.get({Mlx, :stream}) do
+      %{device: ^device, worker: worker} -> worker
+      _ -> shared_worker(device)
+    end
+  end
+
+  @doc false
+  @spec shared_worker(t) :: Native.worker()
+  def shared_worker(device) do
     case :persistent_term.get({__MODULE__, device}, nil) do
       nil -> Mlx.Device.Supervisor.start(device)
       worker -> worker

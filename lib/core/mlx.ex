@@ -74,7 +74,8 @@ defmodule Mlx do
   defdelegate put_dispatch(mode), to: Mlx.Native
 
   @doc """
-  Waits until everything posted to the worker of `device` is computed.
+  Waits until everything posted to the worker of `device`, or to the process's stream of it, is
+  computed. See also `Mlx.Stream.sync/1`.
 
   For measuring time, and for nothing else: reading a result waits for it.
 
@@ -83,7 +84,7 @@ defmodule Mlx do
   """
   @spec synchronize(Device.t() | :gpu) :: :ok
   def synchronize(device \\ Device.default()),
-    do: device |> Device.normalize!() |> Device.worker() |> Mlx.Native.sync()
+    do: Device.sync(device)
 
   if Code.ensure_loaded?(Nx.Defn) do
     @doc """

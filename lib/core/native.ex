@@ -33,16 +33,22 @@ defmodule Mlx.Native do
     end
   end
 
+  # A run happens on the worker that is given, if any of its operands is on that device, and else
+  # where the first operand is. The process's stream stands in for one that is not given.
+
   @doc "Runs instructions at once: an eager operation. The results are promises."
   @spec run(NIF.instructions(), [non_neg_integer], [array], worker | nil) :: [array]
   def run(instructions, outputs, inputs, worker \\ nil) do
+    worker = worker || stream()
+
     case NIF.run(worker, instructions, outputs, inputs) do
       :busy ->
         make_room(worker, inputs)
         run(instructions, outputs, inputs, worker)
 
       :scattered ->
-        run(instructions, outputs, gather(inputs), worker)
+        {inputs, worker} = gather(inputs, worker)
+        run(instructions, outputs, inputs, worker)
 
       posted ->
         promised(posted)
@@ -62,13 +68,16 @@ defmodule Mlx.Native do
   @doc "Runs a program. The results are promises."
   @spec run_program(program, [array], worker | nil) :: [array]
   def run_program(program, inputs, worker \\ nil) do
+    worker = worker || stream()
+
     case NIF.program_run(worker, program, inputs) do
       :busy ->
         make_room(worker, inputs)
         run_program(program, inputs, worker)
 
       :scattered ->
-        run_program(program, gather(inputs), worker)
+        {inputs, worker} = gather(inputs, worker)
+        run_program(program, inputs, worker)
 
       posted ->
         promised(posted)
@@ -79,30 +88,36 @@ defmodule Mlx.Native do
   Runs a program that tells of hooks and asks for answers, and waits for its results.
 
   `handler` is called with `:hook` or `:call`, the number of it in the program, and arrays; for a
-  `:call` it answers arrays of the program's worker. What it raises is raised here, once the run is
+  `:call` it answers arrays of the worker's device. What it raises is raised here, once the run is
   given up.
   """
-  @spec attend(program, [array], worker | nil, (:hook | :call, non_neg_integer, [array] -> term)) ::
+  @spec attend(program, [array], worker, (:hook | :call, non_neg_integer, [array] -> term)) ::
           [array]
   def attend(program, inputs, worker, handler) do
     ref = make_ref()
 
     case NIF.program_attend_async(ref, worker, program, inputs) do
-      {:ok, run} -> attended(ref, run, handler)
-      :scattered -> attend(program, gather(inputs), worker, handler)
-      {:error, failure} -> raise_failure(failure)
+      {:ok, run} ->
+        attended(ref, run, worker, handler)
+
+      :scattered ->
+        {inputs, worker} = gather(inputs, worker)
+        attend(program, inputs, worker, handler)
+
+      {:error, failure} ->
+        raise_failure(failure)
     end
   end
 
-  defp attended(ref, run, handler) do
+  defp attended(ref, run, worker, handler) do
     receive do
       {^ref, {:hook, id, arrays}} ->
         handled(ref, run, fn -> handler.(:hook, id, arrays) end)
-        attended(ref, run, handler)
+        attended(ref, run, worker, handler)
 
       {^ref, {:call, id, arrays}} ->
-        handled(ref, run, fn -> :ok = NIF.run_answer(run, handler.(:call, id, arrays)) end)
-        attended(ref, run, handler)
+        handled(ref, run, fn -> answer(run, handler.(:call, id, arrays), worker) end)
+        attended(ref, run, worker, handler)
 
       {^ref, {:ok, arrays}} ->
         arrays
@@ -110,6 +125,11 @@ defmodule Mlx.Native do
       {^ref, {:error, failure}} ->
         raise_failure(failure)
     end
+  end
+
+  defp answer(run, arrays, worker) do
+    with :scattered <- NIF.run_answer(run, arrays),
+         do: :ok = NIF.run_answer(run, Enum.map(arrays, &on(&1, worker)))
   end
 
   defp handled(ref, run, handle) do
@@ -146,13 +166,22 @@ defmodule Mlx.Native do
   @spec to_binary(array, non_neg_integer | nil) :: binary
   def to_binary(array, limit \\ nil), do: await(to_binary_async, [array, limit])
 
-  @doc "Computes the arrays, all of one worker, and waits."
+  @doc "Computes the arrays and waits."
   @spec eval([array]) :: :ok
   def eval([]), do: :ok
 
-  def eval(arrays) do
-    true = await(eval_async, [arrays])
-    :ok
+  def eval([first | rest] = arrays) do
+    worker = NIF.worker_of(first)
+
+    case Enum.split_with(rest, &NIF.worker_owns(worker, &1)) do
+      {_, []} ->
+        true = await(eval_async, [arrays])
+        :ok
+
+      {same, others} ->
+        eval([first | same])
+        eval(others)
+    end
   end
 
   @doc "The type and the shape. Waits."
@@ -172,6 +201,10 @@ defmodule Mlx.Native do
       do: hd(run([], [0], [array])),
       else: hd(promised(await(copy_async, [array, worker])))
   end
+
+  # The array, or its copy on the worker.
+  defp on(array, worker),
+    do: if(NIF.worker_owns(worker, array), do: array, else: copy_to(array, worker))
 
   @doc "The address and the size in bytes of the array, which stays there until it is freed. Waits."
   @spec address(array) :: {non_neg_integer, non_neg_integer}
@@ -193,13 +226,7 @@ defmodule Mlx.Native do
 
   @doc "The device on which a run over these arrays happens, at least one of them."
   @spec home([array]) :: Mlx.Device.t()
-  def home([first | rest] = arrays) do
-    worker = NIF.worker_of(first)
-
-    if Enum.all?(rest, &NIF.worker_owns(worker, &1)),
-      do: device(first),
-      else: arrays |> Enum.map(&{&1, describe(&1)}) |> leader() |> device()
-  end
+  def home(arrays), do: arrays |> leader() |> device()
 
   @doc "Frees the array once what was posted before is done."
   @spec deallocate(array) :: :ok | :already_deallocated
@@ -221,11 +248,25 @@ defmodule Mlx.Native do
   @spec start_worker(Mlx.Device.t()) :: worker
   def start_worker(device) do
     ref = make_ref()
-    worker = NIF.worker_start_async(ref, device)
 
-    receive do
-      {^ref, {:ok, true}} -> worker
-      {^ref, {:error, failure}} -> raise_failure(failure)
+    case NIF.worker_start_async(ref, device) do
+      {:ok, worker} ->
+        receive do
+          {^ref, {:ok, true}} -> worker
+          {^ref, {:error, failure}} -> raise_failure(failure)
+        end
+
+      {:error, failure} ->
+        raise_failure(failure)
+    end
+  end
+
+  @doc "The worker of the process's stream, if it has one."
+  @spec stream() :: worker | nil
+  def stream do
+    case Process.get({Mlx, :stream}) do
+      nil -> nil
+      %{worker: worker} -> worker
     end
   end
 
@@ -274,39 +315,61 @@ defmodule Mlx.Native do
     end
   end
 
-  # Scalars follow the tensors: a number in an expression becomes an array of the default device,
-  # whatever device the rest is on. Anything larger is not moved behind the user's back.
-  defp gather(inputs) do
-    described = for input <- inputs, do: {input, describe(input)}
-    home = leader(described)
-    worker = NIF.worker_of(home)
+  # What another worker of the device has is borrowed, once it is computed. From another device only
+  # scalars follow: a number in an expression becomes an array of the default device, whatever device
+  # the rest is on. Anything larger is not moved behind the user's back.
+  defp gather(inputs, worker) do
+    home = leader(inputs)
+    device = device(home)
 
-    for {input, {_type, shape}} <- described do
-      cond do
-        NIF.worker_owns(worker, input) -> input
-        shape == {} -> copy_to(input, worker)
-        true -> raise_scattered(home, input)
+    worker =
+      if worker != nil and NIF.worker_device(worker) == device,
+        do: worker,
+        else: NIF.worker_of(home)
+
+    inputs =
+      for input <- inputs do
+        cond do
+          device(input) == device -> on(input, worker)
+          scalar?(input) -> copy_to(input, worker)
+          true -> raise_scattered(home, input)
+        end
       end
-    end
+
+    {inputs, worker}
   end
 
-  defp leader(described) do
-    {leader, _} = Enum.find(described, hd(described), fn {_, {_type, shape}} -> shape != {} end)
-    leader
+  # The array whose device counts.
+  defp leader([first | rest] = arrays) do
+    device = device(first)
+
+    if Enum.all?(rest, &(device(&1) == device)),
+      do: first,
+      else: Enum.find(arrays, first, &(not scalar?(&1)))
   end
+
+  defp scalar?(array), do: match?({_type, {}}, describe(array))
 
   @spec raise_scattered(array, array) :: no_return
   defp raise_scattered(first, second) do
     raise Error,
       kind: :invalid_argument,
       message:
-        "the operands belong to different workers, on #{inspect(device(first))} and " <>
+        "the operands are on different devices, #{inspect(device(first))} and " <>
           "#{inspect(device(second))}: transfer one of them first, with Nx.backend_transfer/2"
   end
 
-  # The queue is full: waits for its end, which bounds what a process can post ahead.
-  defp make_room(worker, []), do: sync(worker)
-  defp make_room(_worker, [array | _]), do: sync(NIF.worker_of(array))
+  # The queue is full: waits for its end, which bounds what a process can post ahead. Operands that
+  # are elsewhere may have had the run go there.
+  defp make_room(nil, [array | _]), do: sync(NIF.worker_of(array))
+
+  defp make_room(worker, inputs) do
+    sync(worker)
+
+    with [array | _] <- inputs,
+         false <- NIF.worker_owns(worker, array),
+         do: sync(NIF.worker_of(array))
+  end
 
   @spec raise_failure({atom, String.t() | nil, String.t(), String.t() | nil}) :: no_return
   defp raise_failure({kind, op, message, operands}) do

@@ -108,7 +108,7 @@ defmodule Mlx.NIF do
 
   # Workers
 
-  @spec worker_start_async(reference, Mlx.Device.t()) :: worker
+  @spec worker_start_async(reference, Mlx.Device.t()) :: {:ok, worker} | failure
   def worker_start_async(_ref, _device), do: not_loaded()
 
   @spec worker_sync_async(reference, worker) :: :ok
@@ -116,6 +116,9 @@ defmodule Mlx.NIF do
 
   @spec worker_of(array) :: worker
   def worker_of(_array), do: not_loaded()
+
+  @spec worker_device(worker) :: Mlx.Device.t()
+  def worker_device(_worker), do: not_loaded()
 
   @spec worker_owns(worker, array) :: boolean
   def worker_owns(_worker, _array), do: not_loaded()

@@ -135,25 +135,16 @@ defmodule Mlx.NativeTest do
       assert_raise Error, ~r/returns slot 5/, fn -> Native.run([], [5], [x]) end
       assert_raise ArgumentError, fn -> Native.run([], [0], [make_ref()]) end
     end
+  end
 
-    test "for operands of different workers, but for scalars, which follow" do
-      {x, y} = {floats(worker(), [1.0]), floats(worker(), [2.0])}
+  test "operands of different workers come together where the first one is" do
+    {x, y} = {floats(worker(), [1.0]), floats(worker(), [2.0])}
+    assert Native.eval([x, y]) == :ok
 
-      assert_raise Error, ~r/different workers, on :cpu and :cpu: transfer/, fn ->
-        Native.run([{:add, [0, 1]}], [2], [x, y])
-      end
-
-      assert_raise Error, ~r/different workers/, fn -> Native.eval([x, y]) end
-      there = Native.copy_to(y, NIF.worker_of(x))
-      assert read(hd(Native.run([{:add, [0, 1]}], [2], [x, there]))) == [3.0]
-
-      scalar = floats(worker(), [5.0], {})
-
-      for inputs <- [[scalar, x], [x, scalar]] do
-        [sum] = Native.run([{:add, [0, 1]}], [2], inputs)
-        assert read(sum) == [6.0]
-        assert NIF.worker_owns(NIF.worker_of(x), sum)
-      end
+    for {first, second} <- [{x, y}, {y, x}] do
+      [sum] = Native.run([{:add, [0, 1]}], [2], [first, second])
+      assert read(sum) == [3.0]
+      assert NIF.worker_owns(NIF.worker_of(first), sum)
     end
   end
 

@@ -5,7 +5,7 @@ defmodule Mlx.Backend.Operands do
 
   alias Mlx.Backend, as: B
   alias Mlx.Backend.{Bits, Fallback, Programs}
-  alias Mlx.{Device, Lower, Native, Type}
+  alias Mlx.{Device, Lower, Native, Stream, Type}
   alias Mlx.Program.Builder
   alias Nx.Tensor, as: T
 
@@ -201,11 +201,23 @@ defmodule Mlx.Backend.Operands do
   defp import_tensor(%T{type: type, shape: shape} = t, worker),
     do: Bits.write(worker, type, shape, Nx.to_binary(t))
 
-  # That of the first array: two workers may share a device.
+  # On the device of the first array: the process's stream, or where that array is.
   defp worker(tensors) do
-    Enum.find_value(tensors, fn
-      %T{data: %B{ref: ref}} -> Mlx.NIF.worker_of(ref)
-      _ -> nil
-    end) || Device.worker(Device.default())
+    ref =
+      Enum.find_value(tensors, fn
+        %T{data: %B{ref: ref}} -> ref
+        _ -> nil
+      end)
+
+    case {ref, Stream.default()} do
+      {nil, _} ->
+        Device.worker(Device.default())
+
+      {ref, nil} ->
+        Mlx.NIF.worker_of(ref)
+
+      {ref, stream} ->
+        if Native.device(ref) == stream.device, do: stream.worker, else: Mlx.NIF.worker_of(ref)
+    end
   end
 end

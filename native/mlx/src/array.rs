@@ -171,15 +171,15 @@ impl Array {
         check(unsafe { ffi::mlx_eval(vector.raw()) }, "eval")
     }
 
-    /// The same elements for a worker of another device, or another worker of the same: evaluated,
-    /// and where reading on the host moves memory, moved.
-    pub(crate) fn detached(&self, streams: &Streams) -> Result<Self> {
+    /// The same elements for another worker, which is on `device`: evaluated, and where another
+    /// device's reading would move the memory, a copy.
+    pub(crate) fn detached(&self, device: Device, streams: &Streams) -> Result<Self> {
         self.eval()?;
         // MLX takes note of it where it is first asked, which two threads must not do at once.
         if !self.is_available() {
             self.eval()?;
         }
-        if streams.main.device == Device::Cpu {
+        if streams.main.device == Device::Cpu || streams.main.device == device {
             return Ok(self.clone());
         }
         // A buffer of a GPU leaves it for good when another device reads it; this one stays.

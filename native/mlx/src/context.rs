@@ -39,9 +39,9 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(streams: Streams, pressure: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(streams: Rc<Streams>, pressure: Arc<AtomicBool>) -> Self {
         Self {
-            streams: Rc::new(streams),
+            streams,
             tasks: BTreeMap::new(),
             pressure,
             lazy: Vec::new(),
@@ -94,10 +94,10 @@ impl Context {
         yielded.map(|(number, _)| *number).collect()
     }
 
-    /// The same elements for another worker.
-    pub fn detach(&mut self, array: &Array) -> Result<Array> {
-        let detached = array.detached(&self.streams)?;
-        if self.streams.main.device != Device::Cpu {
+    /// The same elements for another worker, which is on `device`.
+    pub fn detach(&mut self, array: &Array, device: Device) -> Result<Array> {
+        let detached = array.detached(device, &self.streams)?;
+        if self.streams.main.device != Device::Cpu && device != self.streams.main.device {
             self.grow(detached.nbytes());
         }
         Ok(detached)

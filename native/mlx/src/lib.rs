@@ -27,6 +27,7 @@ mod host;
 mod kernel;
 #[allow(unsafe_code)]
 pub mod memory;
+mod message;
 #[allow(unsafe_code)]
 pub mod ops;
 #[allow(unsafe_code)]
@@ -38,6 +39,7 @@ pub mod shape;
 #[allow(unsafe_code)]
 pub mod stream;
 mod task;
+mod thread;
 #[allow(unsafe_code)]
 pub mod version;
 pub mod worker;

@@ -18,6 +18,8 @@ pub struct Promise {
     closed: AtomicBool,
     /// Jobs posted that will read it.
     readers: AtomicUsize,
+    /// Set once its worker has seen that the array is computed: any other may use it then.
+    computed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +47,7 @@ impl Promise {
     pub fn ready(array: Array) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(array.into()),
+            computed: AtomicBool::new(true),
             ..Self::default()
         })
     }
@@ -58,6 +61,29 @@ impl Promise {
                 "promise",
                 "it is read before the job that fills it has run",
             )),
+        }
+    }
+
+    /// Its array as the operand of another worker of the device, if it is known to be computed. It
+    /// stays what it is there, whatever becomes of this one.
+    pub fn lend(&self) -> Option<Arc<Self>> {
+        if !self.computed.load(Ordering::Acquire) {
+            return None;
+        }
+        match &*self.state() {
+            State::Ready { array, .. } => Some(Self::ready(array.clone())),
+            _ => None,
+        }
+    }
+
+    /// Takes note of whether the array is computed. For the worker: asking changes what MLX keeps.
+    pub(crate) fn note(&self) {
+        let computed = match &*self.state() {
+            State::Ready { array, .. } => array.is_available(),
+            _ => false,
+        };
+        if computed {
+            self.computed.store(true, Ordering::Release);
         }
     }
 

@@ -12,7 +12,8 @@ use crate::control::{self, Answer, Attendant, Attended, Running};
 use crate::error::{Error, Result};
 use crate::program::{Program, Run};
 use crate::stream::Streams;
-use crate::worker::{self, Promises};
+use crate::thread;
+use crate::worker::Promises;
 
 /// What becomes of a task's results.
 pub(crate) type Done = Box<dyn FnOnce(Result<Promises>) + Send>;
@@ -76,7 +77,7 @@ impl Task {
         match polled {
             Ok(Poll::Pending) => None,
             Ok(Poll::Ready(result)) => Some(result),
-            Err(payload) => Some(Err(worker::panicked(payload.as_ref() as &(dyn Any + Send)))),
+            Err(payload) => Some(Err(thread::panicked(payload.as_ref() as &(dyn Any + Send)))),
         }
     }
 

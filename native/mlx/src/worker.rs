@@ -7,11 +7,8 @@
 //! The thread ends when the last [`Worker`] handle is gone, and never before: arrays are dropped
 //! on it even after a stop.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
 
 use smallvec::SmallVec;
 
@@ -19,17 +16,14 @@ use crate::array::Array;
 use crate::context::Context;
 use crate::control::Attendant;
 use crate::error::{Error, Result};
-use crate::halt::{self, AtWork};
+use crate::message::{Attend, Job, Message, Run};
 use crate::pointer::Segment;
 use crate::program::Program;
 use crate::promise::Promise;
-use crate::queue::{Next, Queue};
-use crate::stream::{Device, Streams};
-use crate::task::{Done, Task};
+use crate::stream::Device;
+use crate::thread::{self, Assignment, State, caught};
 use crate::version;
 
-/// MLX walks deep graphs recursively in places.
-const STACK: usize = 64 << 20;
 /// Queued instructions beyond which a caller is asked to wait.
 const QUEUE_LIMIT: usize = 16_384;
 
@@ -37,112 +31,10 @@ const QUEUE_LIMIT: usize = 16_384;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
-type Job = Box<dyn FnOnce(Option<&mut Context>) + Send>;
-
 /// The operands of a run. A few need no memory of their own: eager operations have a few.
 pub type Inputs = SmallVec<[Input; 4]>;
 /// The results of a run.
 pub type Promises = SmallVec<[Arc<Promise>; 1]>;
-
-struct Run {
-    program: Arc<Program>,
-    inputs: Inputs,
-    outputs: Promises,
-}
-
-/// A run that its caller attends.
-struct Attend {
-    number: u64,
-    program: Arc<Program>,
-    inputs: Inputs,
-    attendant: Box<dyn Attendant + Send>,
-    done: Done,
-}
-
-enum Message {
-    Run(Run),
-    Attend(Attend),
-    Answer(u64, Result<Inputs>),
-    Abandon(u64),
-    Job { weight: usize, job: Job },
-    Release(Arc<Promise>),
-    Drop(Array),
-    Wake,
-}
-
-impl Message {
-    /// Instructions, or what takes about as long.
-    fn weight(&self) -> usize {
-        match self {
-            Self::Run(run) => run.program.len().max(1),
-            Self::Attend(attend) => attend.program.len().max(1),
-            Self::Job { weight, .. } => *weight,
-            Self::Answer(..) | Self::Abandon(_) | Self::Release(_) | Self::Drop(_) | Self::Wake => {
-                0
-            }
-        }
-    }
-
-    /// Whether somebody waits for it.
-    fn is_urgent(&self) -> bool {
-        matches!(
-            self,
-            Self::Job { weight: 0, .. }
-                | Self::Attend(_)
-                | Self::Answer(..)
-                | Self::Abandon(_)
-                | Self::Wake
-        )
-    }
-}
-
-impl Run {
-    fn perform(&self, context: &mut Context) -> Result<()> {
-        let unwanted = || self.outputs.iter().all(|promise| promise.is_abandoned());
-        let cancelled = || unwanted() || halt::is_halting();
-        let arrays = self.inputs.iter().map(Input::get);
-        let made = self.program.run(arrays, &context.streams, &cancelled)?;
-        context.track(self.program.len(), &made, &self.outputs);
-        for (promise, array) in self.outputs.iter().zip(made) {
-            promise.fill(Ok(array));
-        }
-        Ok(())
-    }
-
-    fn run(self, context: Option<&mut Context>) {
-        let done = match context {
-            None => Err(Error::Stopped),
-            Some(context) => caught(|| self.perform(context)),
-        };
-        if let Err(error) = done {
-            for promise in &self.outputs {
-                promise.fill(Err(error.clone()));
-            }
-        }
-    }
-}
-
-impl Attend {
-    fn begin(self, context: Option<&mut Context>) {
-        let Some(context) = context else {
-            return (self.done)(Err(Error::Stopped));
-        };
-        let inputs = self.inputs.iter().map(Input::get).collect();
-        let streams = context.streams.clone();
-        let task = Task::new(self.program, inputs, streams, self.attendant, self.done);
-        context.tasks.insert(self.number, task);
-        context.go_on(self.number);
-    }
-}
-
-struct State {
-    device: Device,
-    queue: Queue<Message>,
-    /// Instructions posted and not yet done.
-    queued: AtomicUsize,
-    stopped: AtomicBool,
-    pressure: Arc<AtomicBool>,
-}
 
 /// Every worker, to be woken when the process exits.
 static WORKERS: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
@@ -188,6 +80,12 @@ impl Input {
         self.0.get()
     }
 
+    /// Takes note of whether the array is computed, for workers that would borrow it. For the worker
+    /// that owns it.
+    pub fn note(&self) {
+        self.0.note();
+    }
+
     pub(crate) fn replace(&self, array: Array) {
         self.0.replace(array);
     }
@@ -206,51 +104,13 @@ impl Drop for Input {
 impl Worker {
     /// Starts the thread. `ready` is told once its stream is there, or why it is not; in the
     /// latter case the worker answers like a stopped one.
-    pub fn start(
-        device: Device,
-        ready: impl FnOnce(Result<()>) + Send + 'static,
-    ) -> std::io::Result<Self> {
+    pub fn start(device: Device, ready: impl FnOnce(Result<()>) + Send + 'static) -> Result<Self> {
         version::prepare();
-        let state = Arc::new(State {
-            device,
-            queue: Queue::new(),
-            queued: AtomicUsize::new(0),
-            stopped: AtomicBool::new(false),
-            pressure: Arc::default(),
-        });
+        let state = Arc::new(State::new(device));
         register(&state);
-        let shared = state.clone();
-        thread::Builder::new()
-            .name(format!("mlx {device:?}").to_lowercase())
-            .stack_size(STACK)
-            .spawn(move || {
-                shared.queue.receive_here();
-                let streams = Streams::new(device);
-                let at_work = AtWork::begin();
-                let mut context = match streams {
-                    Ok(streams) => {
-                        ready(Ok(()));
-                        Some(Context::new(streams, shared.pressure.clone()))
-                    }
-                    Err(error) => {
-                        shared.stopped.store(true, Ordering::Release);
-                        ready(Err(error));
-                        None
-                    }
-                };
-                work(&shared, &mut context);
-                if halt::is_halting() {
-                    // Neither its arrays nor its streams are freed: that would call MLX.
-                    if let Some(context) = &context {
-                        context.streams.synchronize();
-                    }
-                    drop(at_work);
-                    loop {
-                        thread::park();
-                    }
-                }
-            })?;
-        Ok(Self(Arc::new(Handle(state))))
+        let handle = Self(Arc::new(Handle(state.clone())));
+        thread::assign(device, Assignment::new(state, ready))?;
+        Ok(handle)
     }
 
     fn state(&self) -> &State {
@@ -359,7 +219,10 @@ impl Worker {
                 context.grow(made.nbytes());
                 Ok(made)
             },
-            move |made| result.fill(made),
+            move |made| {
+                result.fill(made);
+                result.note();
+            },
         );
         Ok(promise)
     }
@@ -404,79 +267,4 @@ impl Worker {
         let urgent = message.is_urgent();
         self.state().queue.push(message, urgent);
     }
-}
-
-fn work(state: &State, context: &mut Option<Context>) {
-    let mut naps = 0;
-    while !halt::is_halting() {
-        let yielded = context.as_ref().map(Context::yielded).unwrap_or_default();
-        let message = if yielded.is_empty() {
-            match state.queue.next(&mut naps) {
-                Next::Item(message) => message,
-                Next::Idle => {
-                    if let Some(context) = context {
-                        context.idle();
-                    }
-                    continue;
-                }
-                Next::Closed => return,
-            }
-        } else {
-            // One message, and then whoever gave way for it.
-            if let Some(context) = context {
-                for number in yielded {
-                    context.go_on(number);
-                }
-            }
-            match state.queue.try_next() {
-                Some(message) => message,
-                None => continue,
-            }
-        };
-        if state.stopped.load(Ordering::Acquire) {
-            // Frees what the stream holds; what handles still name goes with them.
-            *context = None;
-        }
-        let weight = message.weight();
-        match message {
-            Message::Run(run) => run.run(context.as_mut()),
-            Message::Attend(attend) => attend.begin(context.as_mut()),
-            Message::Answer(number, answer) => {
-                if let Some(context) = context {
-                    let answer = answer.and_then(|inputs| inputs.iter().map(Input::get).collect());
-                    if let Some(task) = context.tasks.get(&number) {
-                        task.answer(answer);
-                    }
-                    context.go_on(number);
-                }
-            }
-            Message::Abandon(number) => {
-                if let Some(task) = context.as_mut().and_then(|c| c.tasks.remove(&number)) {
-                    task.finish(Err(Error::Cancelled));
-                }
-            }
-            // What panics here is a reply; the job it answers has been caught before.
-            Message::Job { job, .. } => {
-                let _ = catch_unwind(AssertUnwindSafe(|| job(context.as_mut())));
-            }
-            Message::Release(promise) => promise.empty(),
-            Message::Drop(array) => drop(array),
-            Message::Wake => (),
-        }
-        state.queued.fetch_sub(weight, Ordering::Relaxed);
-    }
-}
-
-/// What `job` answers, or its panic as an error.
-fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
-}
-
-pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Error {
-    let message = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
-    Error::Panic { message }
 }

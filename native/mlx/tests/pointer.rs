@@ -7,7 +7,7 @@ use common::*;
 use std::process::Command;
 use std::sync::Arc;
 
-use mlx::{Array, Dtype, Error, Input, Op, Promise, Result, Shape, Worker, pointer};
+use mlx::{Array, Device, Dtype, Error, Input, Op, Promise, Result, Shape, Worker, pointer};
 
 fn address(worker: &Worker, promise: &Arc<Promise>) -> Result<(usize, usize)> {
     let input = Input::new(promise.clone());
@@ -227,7 +227,9 @@ fn shared_memory_goes_with_the_process() {
 
 fn detach(from: &Worker, promise: &Arc<Promise>) -> Result<Arc<Promise>> {
     let input = Input::new(promise.clone());
-    let array: Array = call(from, move |context| context.detach(&input.get()?))?;
+    let array: Array = call(from, move |context| {
+        context.detach(&input.get()?, Device::Cpu)
+    })?;
     Ok(Promise::ready(array))
 }
 

@@ -207,3 +207,62 @@ fn deep_graphs_are_evaluated() {
     let made = w.run(Arc::new(program), inputs(&[&x])).unwrap();
     assert_eq!(read::<f32>(&w, &made[0]).unwrap(), [1.0]);
 }
+
+#[test]
+fn a_thread_serves_one_worker_after_the_other() {
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    let serve = || {
+        let w = worker();
+        let a = array(&w, &[2], &[1f32, 2.0]);
+        let negated = run(&w, Op::Negative, &[&a]).remove(0);
+        assert_eq!(read::<f32>(&w, &negated).unwrap(), [-1.0, -2.0]);
+        // What this worker leaves unevaluated is not the next one's.
+        run(&w, Op::Negative, &[&negated]);
+    };
+    (0..20).for_each(|_| serve());
+    let before = threads();
+    (0..300).for_each(|_| serve());
+    // Other tests start threads of their own meanwhile.
+    assert!(threads() < before + 200, "{} {before}", threads());
+}
+
+#[test]
+fn a_thread_whose_worker_was_stopped_serves_the_next() {
+    for _ in 0..50 {
+        let w = worker();
+        let a = array(&w, &[1], &[1f32]);
+        w.stop();
+        assert_eq!(read::<f32>(&w, &a).unwrap_err(), Error::Stopped);
+        drop((w, a));
+        let next = worker();
+        let b = array(&next, &[1], &[2f32]);
+        assert_eq!(read::<f32>(&next, &b).unwrap(), [2.0]);
+    }
+}
+
+#[test]
+fn arrays_that_are_known_to_be_computed_are_lent() {
+    let (a, b) = (worker(), worker());
+    let x = array(&a, &[1], &[1f32]);
+    let y = run(&a, Op::Negative, &[&x]).remove(0);
+    assert!(y.lend().is_none());
+    let input = mlx::Input::new(y.clone());
+    call(&a, move |_| {
+        input.get()?.eval()?;
+        input.note();
+        Ok(())
+    })
+    .unwrap();
+    let lent = y.lend().unwrap();
+    let z = run(&b, Op::Negative, &[&lent]).remove(0);
+    // It stays what it is for the borrower.
+    y.close();
+    a.release(y.clone());
+    assert_eq!(call(&a, |_| Ok(1)).unwrap(), 1);
+    assert!(y.lend().is_none());
+    assert_eq!(read::<f32>(&b, &z).unwrap(), [1.0]);
+    // One that was made from bytes is there at once.
+    let made = array(&a, &[1], &[3f32]);
+    call(&a, |_| Ok(())).unwrap();
+    assert!(made.lend().is_some());
+}

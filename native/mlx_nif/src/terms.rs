@@ -33,6 +33,19 @@ impl ArrayRef {
         }
         Ok(Input::new(self.promise.clone()))
     }
+
+    /// As `input`, for a job of `worker`. Nothing where the array is another one's and on another
+    /// device, or not known to be computed.
+    pub fn lent(&self, worker: &Worker) -> mlx::Result<Option<Input>> {
+        let input = self.input()?;
+        if self.worker.is_same(worker) {
+            return Ok(Some(input));
+        }
+        if self.worker.device() != worker.device() {
+            return Ok(None);
+        }
+        Ok(self.promise.lend().map(Input::new))
+    }
 }
 
 impl Drop for ArrayRef {

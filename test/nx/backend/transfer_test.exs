@@ -92,28 +92,37 @@ defmodule Mlx.Backend.TransferTest do
       }
     end
 
-    test "raise, whatever the operation, with what to do", %{here: h, there: t} do
-      index = elsewhere(binary([[0, 0]]))
-      rows = elsewhere(binary([0]))
+    # On a CPU `there` is another worker of the same device, on a GPU it is another device.
+    test "of a device come together, and of two devices raise with what to do, whatever the operation",
+         %{here: h, there: t} do
+      index = binary([[0, 0]])
+      rows = binary([0])
 
       for {name, operation} <- [
-            add: fn -> Nx.add(h, t) end,
-            equal: fn -> Nx.equal(t, h) end,
-            dot: fn -> Nx.dot(h, t) end,
-            concatenate: fn -> Nx.concatenate([h, t]) end,
-            stack: fn -> Nx.stack([h, h, t]) end,
-            select: fn -> Nx.select(h, t, h) end,
-            put_slice: fn -> Nx.put_slice(h, [0, 0], t) end,
-            gather: fn -> Nx.gather(h, index) end,
-            take: fn -> Nx.take(h, rows) end,
-            indexed_add: fn -> Nx.indexed_add(h, index, Nx.tensor([1.0])) end,
-            solve: fn -> Nx.LinAlg.solve(h, t) end
+            add: fn h, t, _, _ -> Nx.add(h, t) end,
+            equal: fn h, t, _, _ -> Nx.equal(t, h) end,
+            dot: fn h, t, _, _ -> Nx.dot(h, t) end,
+            concatenate: fn h, t, _, _ -> Nx.concatenate([h, t]) end,
+            stack: fn h, t, _, _ -> Nx.stack([h, h, t]) end,
+            select: fn h, t, _, _ -> Nx.select(h, t, h) end,
+            put_slice: fn h, t, _, _ -> Nx.put_slice(h, [0, 0], t) end,
+            gather: fn h, _, index, _ -> Nx.gather(h, index) end,
+            take: fn h, _, _, rows -> Nx.take(h, rows) end,
+            indexed_add: fn h, _, index, _ -> Nx.indexed_add(h, index, Nx.tensor([1.0])) end,
+            solve: fn h, t, _, _ -> Nx.LinAlg.solve(h, t) end
           ] do
-        error = assert_raise Mlx.Error, fn -> operation.() end
-        assert {name, error.kind} == {name, :invalid_argument}
+        apart = fn -> operation.(h, t, elsewhere(index), elsewhere(rows)) end
 
-        assert Exception.message(error) =~
-                 "transfer one of them first, with Nx.backend_transfer/2"
+        if device() == :cpu do
+          together = operation.(h, Nx.backend_copy(t, backend()), index, rows)
+          assert {name, Nx.to_binary(apart.())} == {name, Nx.to_binary(together)}
+        else
+          error = assert_raise Mlx.Error, apart
+          assert {name, error.kind} == {name, :invalid_argument}
+
+          assert Exception.message(error) =~
+                   "transfer one of them first, with Nx.backend_transfer/2"
+        end
       end
     end
 
@@ -127,7 +136,7 @@ defmodule Mlx.Backend.TransferTest do
       scalar = elsewhere(binary(5.0))
       assert_equal(Nx.add(h, scalar), [[7.0, 5.0], [5.0, 7.0]])
       assert_equal(Nx.add(scalar, h), [[7.0, 5.0], [5.0, 7.0]])
-      assert at_home?(Nx.add(scalar, h))
+      assert at_home?(Nx.add(h, scalar))
       # The scalar that an expression makes is at home, and follows.
       sum = Nx.add(t, 1)
       refute at_home?(sum)

@@ -136,12 +136,12 @@ fn copy_async<'a>(
     array: ResourceArc<ArrayRef>,
     worker: ResourceArc<WorkerRef>,
 ) -> Term<'a> {
-    let from = array.worker.clone();
+    let (from, device) = (array.worker.clone(), worker.0.device());
     read(
         env,
         reference,
         &[array],
-        |context, inputs| context.detach(&inputs[0].get()?),
+        move |context, inputs| context.detach(&inputs[0].get()?, device),
         move |env, copy| {
             let copy = [Promise::ready(copy)];
             handles(env, copy, &worker.0, from.take_pressure())
@@ -198,7 +198,11 @@ pub(super) fn read<'a, T: 'static>(
         env,
         reference,
         &first.worker,
-        move |context| job(context, &inputs),
+        move |context| {
+            let done = job(context, &inputs)?;
+            inputs.iter().for_each(Input::note);
+            Ok(done)
+        },
         encode,
     )
 }

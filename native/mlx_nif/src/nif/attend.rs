@@ -83,20 +83,19 @@ fn program_attend_async<'a>(
     (atoms::ok(), run).encode(env)
 }
 
-/// Answers the call that a run waits for, with arrays of its worker.
+/// Answers the call that a run waits for. `:ok`, or `:scattered` where some of the arrays are another
+/// worker's and not known to be computed.
 #[rustler::nif]
 fn run_answer<'a>(
     env: Env<'a>,
     run: ResourceArc<RunRef>,
     arrays: Vec<ResourceArc<ArrayRef>>,
 ) -> Term<'a> {
-    if arrays
-        .iter()
-        .any(|array| !array.worker.is_same(&run.worker))
-    {
+    let inputs: Result<Option<Inputs>> =
+        arrays.iter().map(|array| array.lent(&run.worker)).collect();
+    let Some(inputs) = inputs.transpose() else {
         return atoms::scattered().encode(env);
-    }
-    let inputs: Result<Inputs> = arrays.iter().map(|array| array.input()).collect();
+    };
     run.worker.answer(run.number, inputs);
     atoms::ok().encode(env)
 }

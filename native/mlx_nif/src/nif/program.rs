@@ -137,16 +137,28 @@ fn post(
     })
 }
 
-/// The worker of a run and its operands, or nothing where these belong to different workers.
+/// The worker of a run and its operands, or nothing where some of these are another worker's and not
+/// known to be computed. A run happens on the worker that is named if an operand is on its device,
+/// and else where the first operand is.
 pub fn operands<'a>(
     program: &Program,
     worker: Option<&'a WorkerRef>,
     inputs: &'a [ResourceArc<ArrayRef>],
 ) -> Result<Option<(&'a Worker, Inputs)>> {
-    let worker = match (inputs.first(), worker) {
-        (Some(first), _) => &first.worker,
-        (None, Some(worker)) => &worker.0,
+    let named = worker.map(|named| &named.0);
+    let worker = match (inputs.first(), named) {
         (None, None) => return Err(Error::invalid("run", "no worker was named")),
+        (None, Some(named)) => named,
+        (Some(first), None) => &first.worker,
+        (Some(first), Some(named)) => {
+            let device = named.device();
+            let near = |array: &ResourceArc<ArrayRef>| array.worker.device() == device;
+            if inputs.iter().any(near) {
+                named
+            } else {
+                &first.worker
+            }
+        }
     };
     if program.inputs() != inputs.len() {
         let (wanted, found) = (program.inputs(), inputs.len());
@@ -155,14 +167,8 @@ pub fn operands<'a>(
             format!("the program takes {wanted} arrays, and {found} were given"),
         ));
     }
-    if inputs.iter().any(|input| !input.worker.is_same(worker)) {
-        return Ok(None);
-    }
-    let operands = inputs
-        .iter()
-        .map(|input| input.input())
-        .collect::<Result<_>>()?;
-    Ok(Some((worker, operands)))
+    let operands: Result<Option<Inputs>> = inputs.iter().map(|array| array.lent(worker)).collect();
+    Ok(operands?.map(|operands| (worker, operands)))
 }
 
 fn posted(env: Env, posted: Result<Posted>) -> Term {

@@ -1,22 +1,19 @@
 //! Workers, and what MLX says of the machine.
 
 use mlx::Worker;
-use rustler::{Encoder, Env, NifResult, ResourceArc, Term};
+use rustler::{Encoder, Env, ResourceArc, Term};
 
 use crate::reply::Caller;
-use crate::terms::{ArrayRef, DeviceTerm, WorkerRef, atoms};
+use crate::terms::{ArrayRef, DeviceTerm, Failure, WorkerRef, atoms};
 
 /// Starts a worker: answers it at once, and later the reference with `true` or an error.
 #[rustler::nif]
-fn worker_start_async<'a>(
-    env: Env<'a>,
-    reference: Term<'a>,
-    device: DeviceTerm,
-) -> NifResult<Term<'a>> {
+fn worker_start_async<'a>(env: Env<'a>, reference: Term<'a>, device: DeviceTerm) -> Term<'a> {
     let caller = Caller::new(env, reference);
-    let worker = Worker::start(device.0, move |ready| caller.reply(ready.map(|()| true)))
-        .map_err(|error| rustler::Error::RaiseTerm(Box::new(error.to_string())))?;
-    Ok(ResourceArc::new(WorkerRef(worker)).encode(env))
+    match Worker::start(device.0, move |ready| caller.reply(ready.map(|()| true))) {
+        Ok(worker) => (atoms::ok(), ResourceArc::new(WorkerRef(worker))).encode(env),
+        Err(error) => Failure(error).encode(env),
+    }
 }
 
 /// Answers `true` after the jobs already posted.
@@ -54,6 +51,12 @@ fn worker_stopped(worker: ResourceArc<WorkerRef>) -> bool {
 #[rustler::nif]
 fn worker_of(array: ResourceArc<ArrayRef>) -> ResourceArc<WorkerRef> {
     ResourceArc::new(WorkerRef(array.worker.clone()))
+}
+
+/// The device of a worker.
+#[rustler::nif]
+fn worker_device(worker: ResourceArc<WorkerRef>) -> DeviceTerm {
+    DeviceTerm(worker.0.device())
 }
 
 /// Whether the array belongs to the worker.

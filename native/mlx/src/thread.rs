@@ -1,0 +1,226 @@
+//! The threads that do workers' jobs.
+//!
+//! MLX takes back neither a stream nor what it started for one. So a thread whose worker is gone
+//! keeps its streams and waits for the next worker of its device: as many streams exist as were in
+//! use at the same time, however many come and go.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{SendError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::halt::{self, AtWork};
+use crate::message::Message;
+use crate::queue::{Next, Queue};
+use crate::stream::{Device, Streams};
+use crate::worker::Input;
+
+/// MLX walks deep graphs recursively in places.
+const STACK: usize = 64 << 20;
+/// Each is a thread of ours and, on a CPU, one of MLX's.
+const MOST_THREADS: usize = 512;
+
+/// What a worker's handles and its thread share.
+pub(crate) struct State {
+    pub(crate) device: Device,
+    pub(crate) queue: Queue<Message>,
+    /// Instructions posted and not yet done.
+    pub(crate) queued: AtomicUsize,
+    pub(crate) stopped: AtomicBool,
+    pub(crate) pressure: Arc<AtomicBool>,
+}
+
+impl State {
+    pub(crate) fn new(device: Device) -> Self {
+        Self {
+            device,
+            queue: Queue::new(),
+            queued: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            pressure: Arc::default(),
+        }
+    }
+}
+
+/// A worker that a thread is to serve.
+pub(crate) struct Assignment {
+    state: Arc<State>,
+    ready: Box<dyn FnOnce(Result<()>) + Send>,
+}
+
+impl Assignment {
+    pub(crate) fn new(state: Arc<State>, ready: impl FnOnce(Result<()>) + Send + 'static) -> Self {
+        let ready = Box::new(ready);
+        Self { state, ready }
+    }
+}
+
+/// Threads that wait for a worker, the last one to come on top.
+static IDLE: Mutex<Vec<(Device, Sender<Assignment>)>> = Mutex::new(Vec::new());
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+fn take(device: Device) -> Option<Sender<Assignment>> {
+    let mut idle = idle();
+    let last = idle.iter().rposition(|(other, _)| *other == device)?;
+    Some(idle.remove(last).1)
+}
+
+fn idle() -> MutexGuard<'static, Vec<(Device, Sender<Assignment>)>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Finds a thread for a worker of the device, or starts one.
+pub(crate) fn assign(device: Device, mut assignment: Assignment) -> Result<()> {
+    while let Some(thread) = take(device) {
+        match thread.send(assignment) {
+            Ok(()) => return Ok(()),
+            Err(SendError(unsent)) => assignment = unsent,
+        }
+    }
+    spawn(device, assignment)
+}
+
+fn spawn(device: Device, assignment: Assignment) -> Result<()> {
+    if THREADS.fetch_add(1, Ordering::Relaxed) >= MOST_THREADS {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+        return Err(Error::invalid(
+            "stream",
+            format!("{MOST_THREADS} streams are in use, and more cannot be had"),
+        ));
+    }
+    let spawned = thread::Builder::new()
+        .name(format!("mlx {device:?}").to_lowercase())
+        .stack_size(STACK)
+        .spawn(move || {
+            live(device, assignment);
+            THREADS.fetch_sub(1, Ordering::Relaxed);
+        });
+    match spawned {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            THREADS.fetch_sub(1, Ordering::Relaxed);
+            Err(Error::invalid(
+                "stream",
+                format!("a thread cannot be started: {error}"),
+            ))
+        }
+    }
+}
+
+/// One worker after the other, with the same streams.
+fn live(device: Device, first: Assignment) {
+    let streams = match Streams::new(device) {
+        Ok(streams) => Rc::new(streams),
+        Err(error) => {
+            let Assignment { state, ready } = first;
+            state.queue.receive_here();
+            state.stopped.store(true, Ordering::Release);
+            ready(Err(error));
+            return work(&state, &mut None);
+        }
+    };
+    let (assign, assigned) = channel();
+    let mut next = Some(first);
+    while let Some(Assignment { state, ready }) = next {
+        state.queue.receive_here();
+        let at_work = AtWork::begin();
+        let mut context = Some(Context::new(streams.clone(), state.pressure.clone()));
+        ready(Ok(()));
+        work(&state, &mut context);
+        if halt::is_halting() {
+            // Neither its arrays nor its streams are freed: that would call MLX.
+            if context.is_some() {
+                streams.synchronize();
+            }
+            drop(at_work);
+            loop {
+                thread::park();
+            }
+        }
+        drop(context);
+        drop(at_work);
+        idle().push((device, assign.clone()));
+        next = assigned.recv().ok();
+    }
+}
+
+/// Does what is posted until nobody can post any more.
+fn work(state: &State, context: &mut Option<Context>) {
+    let mut naps = 0;
+    while !halt::is_halting() {
+        let yielded = context.as_ref().map(Context::yielded).unwrap_or_default();
+        let message = if yielded.is_empty() {
+            match state.queue.next(&mut naps) {
+                Next::Item(message) => message,
+                Next::Idle => {
+                    if let Some(context) = context {
+                        context.idle();
+                    }
+                    continue;
+                }
+                Next::Closed => return,
+            }
+        } else {
+            // One message, and then whoever gave way for it.
+            if let Some(context) = context {
+                for number in yielded {
+                    context.go_on(number);
+                }
+            }
+            match state.queue.try_next() {
+                Some(message) => message,
+                None => continue,
+            }
+        };
+        if state.stopped.load(Ordering::Acquire) {
+            // Frees what the stream holds; what handles still name goes with them.
+            *context = None;
+        }
+        let weight = message.weight();
+        match message {
+            Message::Run(run) => run.run(context.as_mut()),
+            Message::Attend(attend) => attend.begin(context.as_mut()),
+            Message::Answer(number, answer) => {
+                if let Some(context) = context {
+                    let answer = answer.and_then(|inputs| inputs.iter().map(Input::get).collect());
+                    if let Some(task) = context.tasks.get(&number) {
+                        task.answer(answer);
+                    }
+                    context.go_on(number);
+                }
+            }
+            Message::Abandon(number) => {
+                if let Some(task) = context.as_mut().and_then(|c| c.tasks.remove(&number)) {
+                    task.finish(Err(Error::Cancelled));
+                }
+            }
+            // What panics here is a reply; the job it answers has been caught before.
+            Message::Job { job, .. } => {
+                let _ = catch_unwind(AssertUnwindSafe(|| job(context.as_mut())));
+            }
+            Message::Release(promise) => promise.empty(),
+            Message::Drop(array) => drop(array),
+            Message::Wake => (),
+        }
+        state.queued.fetch_sub(weight, Ordering::Relaxed);
+    }
+}
+
+/// What `job` answers, or its panic as an error.
+pub(crate) fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
+}
+
+pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Error {
+    let message = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    Error::Panic { message }
+}
