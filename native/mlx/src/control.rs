@@ -15,6 +15,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use crate::array::Array;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::looped::{Looped, Until};
 use crate::ops::Op;
 use crate::program::{Program, Run, Slots};
 use crate::promise::Promise;
@@ -133,6 +134,10 @@ async fn control(op: &Op, operands: Vec<Array>, run: &Run<'_>) -> Result<Vec<Arr
         }
         Op::While(condition, body) => {
             let mut values = operands;
+            let until = Until::Fails(&condition.0);
+            if let Some(looped) = Looped::new(&until, &body.0, &values, run) {
+                return through(looped?, run).await;
+            }
             while let [holds] = &enter(&condition.0, values.clone(), run).await?[..] {
                 // Together, so that what both need is computed once.
                 let mut all = values[..body.0.outputs()].to_vec();
@@ -150,6 +155,9 @@ async fn control(op: &Op, operands: Vec<Array>, run: &Run<'_>) -> Result<Vec<Arr
         }
         Op::Repeat(times, body) => {
             let mut values = operands;
+            if let Some(looped) = Looped::new(&Until::Times(*times), &body.0, &values, run) {
+                return through(looped?, run).await;
+            }
             let mut pending = 0;
             for _ in 0..*times {
                 values = again(&body.0, values, run).await?;
@@ -185,6 +193,16 @@ async fn control(op: &Op, operands: Vec<Array>, run: &Run<'_>) -> Result<Vec<Arr
         }
         _ => misplaced().map(|_| Vec::new()),
     }
+}
+
+async fn through(mut looped: Looped, run: &Run<'_>) -> Result<Vec<Array>> {
+    while looped.go_on() {
+        if (run.cancelled)() {
+            return Err(Error::Cancelled);
+        }
+        give_way(run).await;
+    }
+    looped.results()
 }
 
 async fn enter(program: &Program, inputs: Vec<Array>, run: &Run<'_>) -> Result<Vec<Array>> {

@@ -6,7 +6,10 @@
 
 mod number;
 
+use std::ops::Range;
+
 use half::{bf16, f16};
+use smallvec::SmallVec;
 
 use crate::dtype::Dtype;
 use crate::host::{Converted, Function};
@@ -32,87 +35,127 @@ pub(crate) struct Step {
     to: usize,
 }
 
-/// A program of scalars, compiled.
+/// Programs of scalars over the same inputs, compiled.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
     steps: Vec<Step>,
     /// The registers' types; the first ones are the inputs'.
     dtypes: Vec<Dtype>,
+    inputs: usize,
     /// Registers that never change, with their value's bytes.
     constants: Vec<(usize, Vec<u8>)>,
-    /// The register of the result.
-    output: usize,
+}
+
+/// One of the programs of a kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    steps: Range<usize>,
+    /// The registers of its results.
+    pub(crate) outputs: Vec<usize>,
 }
 
 /// The registers of a run.
 pub(crate) struct Registers(Vec<Tile>);
 
 impl Kernel {
-    /// Compiles a program of one output for inputs of these types, if all its operations are
-    /// elementwise, of types that are known here, and do not mix them.
-    pub(crate) fn compile(program: &Program, inputs: &[Dtype]) -> Option<Self> {
-        let mut dtypes = inputs.to_vec();
-        let mut steps = Vec::new();
-        let mut constants = Vec::new();
+    /// A kernel for inputs of these types.
+    pub(crate) fn new(inputs: &[Dtype]) -> Self {
+        Self {
+            steps: Vec::new(),
+            dtypes: inputs.to_vec(),
+            inputs: inputs.len(),
+            constants: Vec::new(),
+        }
+    }
+
+    /// Compiles a program, if all its operations are elementwise, of types that are known here, and
+    /// do not mix them.
+    pub(crate) fn add(&mut self, program: &Program) -> Option<Part> {
+        let first = self.steps.len();
+        let shift = self.dtypes.len() - self.inputs;
+        let inputs = self.inputs;
+        let register = |slot: u32| match slot as usize {
+            slot if slot < inputs => slot,
+            slot => slot + shift,
+        };
         for instruction in program.instructions() {
-            let to = dtypes.len();
-            let slots: Vec<usize> = instruction.operands.iter().map(|s| *s as usize).collect();
+            let to = self.dtypes.len();
             if let Op::Constant(dtype, bytes) = &instruction.op {
-                constants.push((to, bytes.0.clone()));
-                dtypes.push(*dtype);
+                if bytes.0.len() != dtype.size() {
+                    return None;
+                }
+                self.constants.push((to, bytes.0.clone()));
+                self.dtypes.push(*dtype);
                 continue;
             }
-            let types: Vec<Dtype> = slots.iter().map(|slot| dtypes[*slot]).collect();
+            let slots = instruction.operands.iter().map(|slot| register(*slot));
+            let slots: SmallVec<[usize; 4]> = slots.collect();
+            let types: SmallVec<[Dtype; 4]> = slots.iter().map(|slot| self.dtypes[*slot]).collect();
             let (run, dtype) = step(&instruction.op, &types)?;
             let mut from = [0; 3];
             from[..slots.len()].copy_from_slice(&slots);
-            steps.push(Step { run, from, to });
-            dtypes.push(dtype);
+            self.steps.push(Step { run, from, to });
+            self.dtypes.push(dtype);
         }
-        let [output] = program.results() else {
-            return None;
-        };
-        let output = *output as usize;
-        Some(Self {
-            steps,
-            dtypes,
-            constants,
-            output,
+        let outputs = program.results().iter().map(|slot| register(*slot));
+        Some(Part {
+            steps: first..self.steps.len(),
+            outputs: outputs.collect(),
         })
     }
 
-    /// The type of the result.
-    pub(crate) fn dtype(&self) -> Dtype {
-        self.dtypes[self.output]
+    /// The type of a register.
+    pub(crate) fn dtype(&self, register: usize) -> Dtype {
+        self.dtypes[register]
     }
 
-    /// Registers with the constants in place.
-    pub(crate) fn registers(&self) -> Registers {
-        let mut registers = Registers(vec![[0; TILE]; self.dtypes.len()]);
+    /// How many registers a run takes.
+    pub(crate) fn len(&self) -> usize {
+        self.dtypes.len()
+    }
+
+    /// Registers with the constants in place, and some more for other use.
+    pub(crate) fn registers(&self, more: usize) -> Registers {
+        let mut registers = Registers(vec![[0; TILE]; self.dtypes.len() + more]);
         for (register, bytes) in &self.constants {
-            let size = self.dtypes[*register].size();
-            for index in 0..TILE {
-                registers.bytes_mut(*register, size * TILE)[index * size..][..size]
-                    .copy_from_slice(bytes);
-            }
+            registers.fill(*register, bytes);
         }
         registers
     }
 
-    /// Computes `size` elements, whose inputs are in the first registers.
-    pub(crate) fn run(&self, registers: &mut Registers, size: usize) {
-        for step in &self.steps {
+    /// Computes `size` elements of a part, whose inputs are in the first registers.
+    pub(crate) fn run(&self, part: &Part, registers: &mut Registers, size: usize) {
+        for step in &self.steps[part.steps.clone()] {
             (step.run)(&mut registers.0, step, size);
         }
-    }
-
-    /// Copies the result into an input's register, for the next run.
-    pub(crate) fn carry(&self, registers: &mut Registers, input: usize) {
-        registers.0[input] = registers.0[self.output];
     }
 }
 
 impl Registers {
+    /// The same number in every place of a register.
+    pub(crate) fn fill(&mut self, register: usize, number: &[u8]) {
+        for place in self
+            .bytes_mut(register, TILE * number.len())
+            .chunks_exact_mut(number.len().max(1))
+        {
+            place.copy_from_slice(number);
+        }
+    }
+
+    /// Copies the first `size` numbers of a register into another.
+    pub(crate) fn copy(&mut self, from: usize, to: usize, size: usize) {
+        let (low, high) = self.0.split_at_mut(from.max(to));
+        let (source, target) = match (low, high) {
+            _ if from == to => return,
+            (low, [first, ..]) if from < to => (&low[from], first),
+            (low, [first, ..]) => (&*first, &mut low[to]),
+            _ => return,
+        };
+        // Numbers take at most the eight bytes of a place.
+        let size = size.min(TILE);
+        target[..size].copy_from_slice(&source[..size]);
+    }
+
     /// The first bytes of a register.
     pub(crate) fn bytes_mut(&mut self, register: usize, len: usize) -> &mut [u8] {
         let tile = &mut self.0[register];

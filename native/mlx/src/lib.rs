@@ -25,6 +25,7 @@ mod halt;
 mod host;
 #[allow(unsafe_code)]
 mod kernel;
+mod looped;
 #[allow(unsafe_code)]
 pub mod memory;
 mod message;

@@ -80,6 +80,88 @@ fn what_a_loop_does_not_return_stays() {
     assert_eq!(read::<i32>(&w, &x).unwrap(), [1, 2]);
 }
 
+/// The first value of a loop over these, as it is, and with a step in its body that no kernel knows.
+fn both_ways<T: Element>(
+    op: impl Fn(Body) -> Op,
+    body_of: impl Fn() -> (Vec<Instruction>, Vec<u32>),
+    values: &[(&[i64], &[T])],
+) -> [Vec<Vec<u8>>; 2] {
+    let w = worker();
+    let count = values.len();
+    [false, true].map(|strange| {
+        let (mut instructions, outputs) = body_of();
+        if strange {
+            // Changes nothing, as nothing uses it.
+            let op = Op::BroadcastTo(Shape::new(vec![7, 1]).unwrap());
+            let zero = Op::Constant(Dtype::Int32, Bytes(vec![0; 4]));
+            let slots = (count + instructions.len()) as u32;
+            instructions.push(instruction(zero, &[]));
+            instructions.push(instruction(op, &[slots]));
+        }
+        let program = only(count, op(body(count, instructions, outputs)));
+        let arrays: Vec<_> = values.iter().map(|(d, v)| array(&w, d, v)).collect();
+        let arrays: Vec<_> = arrays.iter().collect();
+        let made = w.run(Arc::new(program), inputs(&arrays)).unwrap();
+        let read = |made: &Arc<mlx::Promise>| -> Vec<u8> {
+            let values = read::<T>(&w, made).unwrap();
+            values.into_iter().flat_map(Element::bytes).collect()
+        };
+        made.iter().map(read).collect()
+    })
+}
+
+#[test]
+fn elementwise_loops_compute_what_others_do() {
+    // Fibonacci's numbers: each value is the other's next one.
+    let step = || (vec![instruction(Op::Add, &[0, 1])], vec![1, 2]);
+    let numbers = [(&[][..], &[0u64][..]), (&[], &[1])];
+    let [own, mlxs] = both_ways(|body| Op::Repeat(90, body), step, &numbers);
+    assert_eq!(own, mlxs);
+    assert_eq!(own[0], 2_880_067_194_370_816_120u64.to_ne_bytes());
+
+    // More than a tile, a number that is one for all, one that does not change, and many iterations.
+    let x: Vec<f32> = (0..1001).map(|i| (i as f32 - 500.0) * 0.01).collect();
+    let values = [(&[7, 11, 13][..], &x[..]), (&[], &[0.5]), (&[], &[0.25])];
+    let step = || {
+        let body = vec![
+            instruction(Op::Sin, &[0]),
+            instruction(Op::Multiply, &[3, 1]),
+            instruction(Op::Add, &[4, 2]),
+            instruction(Op::Multiply, &[1, 1]),
+            instruction(Op::Add, &[6, 2]),
+        ];
+        (body, vec![5, 7])
+    };
+    let [own, mlxs] = both_ways(|body| Op::Repeat(50, body), step, &values);
+    assert!(own == mlxs);
+    assert_eq!(own[1].len(), 4);
+
+    // As long as a number is small, in each tile again.
+    let small = || {
+        let limit = Op::Constant(Dtype::Float32, Bytes(3.0f32.to_ne_bytes().to_vec()));
+        let instructions = vec![instruction(limit, &[]), instruction(Op::Less, &[1, 3])];
+        body(3, instructions, vec![4])
+    };
+    let step = || {
+        let body = vec![instruction(Op::Cos, &[0]), instruction(Op::Add, &[1, 2])];
+        (body, vec![3, 4])
+    };
+    let [own, mlxs] = both_ways(|body| Op::While(small(), body), step, &values);
+    assert!(own == mlxs);
+    assert_eq!(own[1], 3.0f32.to_ne_bytes());
+}
+
+#[test]
+fn values_that_change_their_shape_are_left_to_mlx() {
+    let w = worker();
+    // A number becomes a row.
+    let add = body(2, vec![instruction(Op::Add, &[0, 1])], vec![2]);
+    let program = Arc::new(only(2, Op::Repeat(3, add)));
+    let (x, y) = (array(&w, &[], &[1i32]), array(&w, &[2], &[10i32, 20]));
+    let made = w.run(program, inputs(&[&x, &y])).unwrap();
+    assert_eq!(read::<i32>(&w, &made[0]).unwrap(), [31, 61]);
+}
+
 #[test]
 fn one_branch_runs() {
     let w = worker();

@@ -11,7 +11,7 @@ use crate::array::{Array, Vector};
 use crate::control;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::kernel::{Kernel, TILE};
+use crate::kernel::{Kernel, Part, TILE};
 use crate::program::{Program, Run};
 use crate::stream::{Device, Stream};
 
@@ -36,11 +36,12 @@ pub(super) fn fold(x: &Array, acc: &Array, body: &Program, run: &Run) -> Result<
         return Ok(acc.clone());
     }
     let s = stream(acc, run);
+    let mut kernel = Kernel::new(&[x.dtype(), acc.dtype()]);
     if s.device == Device::Cpu
-        && let Some(kernel) = Kernel::compile(body, &[x.dtype(), acc.dtype()])
-        && kernel.dtype() == acc.dtype()
+        && let Some(part) = kernel.add(body)
+        && kernel.dtype(part.outputs[0]) == acc.dtype()
     {
-        return on_host(kernel, x, acc, s);
+        return on_host(kernel, part, x, acc, s);
     }
     if body.instructions().all(|i| i.op.is_elementwise()) {
         return steps(x, acc, body, run);
@@ -102,16 +103,18 @@ fn steps(x: &Array, acc: &Array, body: &Program, run: &Run) -> Result<Array> {
 
 struct Fold {
     kernel: Kernel,
+    body: Part,
     count: usize,
     results: usize,
     /// The sizes of an element and of a result, in bytes.
     sizes: [usize; 2],
 }
 
-fn on_host(kernel: Kernel, x: &Array, acc: &Array, s: &Stream) -> Result<Array> {
+fn on_host(kernel: Kernel, body: Part, x: &Array, acc: &Array, s: &Stream) -> Result<Array> {
     let shape = acc.dims().to_vec();
     let fold = Box::new(Fold {
         kernel,
+        body,
         count: x.dims()[0] as usize,
         results: acc.size(),
         sizes: [x.dtype().size(), acc.dtype().size()],
@@ -165,7 +168,7 @@ unsafe extern "C" fn call(payload: *mut c_void, inputs: *const *const c_void, ou
 impl Fold {
     fn run(&self, x: &[u8], acc: &[u8], out: &mut [u8]) {
         let [element, result] = self.sizes;
-        let mut registers = self.kernel.registers();
+        let mut registers = self.kernel.registers(0);
         for first in (0..self.results).step_by(TILE) {
             let size = TILE.min(self.results - first);
             let place = first * result..(first + size) * result;
@@ -177,8 +180,8 @@ impl Fold {
                 registers
                     .bytes_mut(0, size * element)
                     .copy_from_slice(&x[from..][..size * element]);
-                self.kernel.run(&mut registers, size);
-                self.kernel.carry(&mut registers, 1);
+                self.kernel.run(&self.body, &mut registers, size);
+                registers.copy(self.body.outputs[0], 1, size);
             }
             out[place].copy_from_slice(registers.bytes_mut(1, size * result));
         }
