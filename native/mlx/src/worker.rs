@@ -408,9 +408,12 @@ impl Worker {
 
 fn work(state: &State, context: &mut Option<Context>) {
     let mut naps = 0;
+    // What was posted before a run gave way comes before it goes on: how many that still are.
+    let mut ahead = None;
     while !halt::is_halting() {
         let yielded = context.as_ref().map(Context::yielded).unwrap_or_default();
         let message = if yielded.is_empty() {
+            ahead = None;
             match state.queue.next(&mut naps) {
                 Next::Item(message) => message,
                 Next::Idle => {
@@ -422,15 +425,23 @@ fn work(state: &State, context: &mut Option<Context>) {
                 Next::Closed => return,
             }
         } else {
-            // One message, and then whoever gave way for it.
-            if let Some(context) = context {
-                for number in yielded {
-                    context.go_on(number);
+            let left = ahead.unwrap_or_else(|| state.queue.len());
+            let message = if left > 0 {
+                state.queue.try_next()
+            } else {
+                None
+            };
+            if let Some(message) = message {
+                ahead = Some(left - 1);
+                message
+            } else {
+                ahead = None;
+                if let Some(context) = context {
+                    for number in yielded {
+                        context.go_on(number);
+                    }
                 }
-            }
-            match state.queue.try_next() {
-                Some(message) => message,
-                None => continue,
+                continue;
             }
         };
         if state.stopped.load(Ordering::Acquire) {
