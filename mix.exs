@@ -42,22 +42,45 @@ defmodule Mlx.MixProject do
       Mix.Project.get() not in [nil, __MODULE__] and Code.ensure_loaded?(Hex) ->
         [{:nx, "~> 0.13", optional: true}]
 
-      File.dir?(Path.join(deps_path(), "nx")) ->
+      source?(:nx) ->
         [
-          {:nx, path: Path.join(deps_path(), "nx"), optional: true},
-          {:complex, path: Path.join(deps_path(), "complex"), override: true, optional: true},
-          {:telemetry, path: Path.join(deps_path(), "telemetry"), override: true, optional: true}
-        ]
+          {:nx, path: source(:nx), override: true, optional: true},
+          {:complex, path: source(:complex), override: true, optional: true},
+          {:telemetry, path: source(:telemetry), override: true, optional: true}
+        ] ++ ecosystem()
 
       Code.ensure_loaded?(Hex) ->
-        [{:nx, "~> 0.13", optional: true}]
+        [
+          {:nx, "~> 0.13", optional: true},
+          {:axon, "~> 0.8", only: :test},
+          {:scholar, "~> 0.4", only: :test}
+        ]
 
       true ->
         []
     end
   end
 
+  # What is built on Nx is tested where its sources are too. test/nx/test_helper.exs says what is
+  # left out.
+  defp ecosystem do
+    wanted =
+      for {_library, sources} <- [
+            axon: [:axon, :polaris],
+            scholar: [:scholar, :polaris, :nimble_options]
+          ],
+          Enum.all?(sources, &source?/1),
+          source <- sources,
+          do: source
+
+    for name <- Enum.uniq(wanted),
+        do: {name, path: source(name), override: true, only: :test}
+  end
+
   defp nx?, do: deps() != []
+
+  defp source?(name), do: File.dir?(source(name))
+  defp source(name), do: Path.join(deps_path(), Atom.to_string(name))
 
   defp deps_path do
     System.get_env("MLX_DEPS_PATH") || Path.join(System.user_home() || "/", ".mlx/deps")

@@ -25,7 +25,8 @@ defmodule Mlx.Compiler.Effects do
       {_slot, state} = Trace.add({{:hook, id}, Enum.map(slots, &%{data: &1})}, state)
       state
     else
-      {_id, state} = effect(hook, Builder.size(state.builder), slots, state)
+      at = Builder.size(state.builder)
+      {_id, state} = effect(hook, if(state.iterations, do: {:loop, at}, else: at), slots, state)
       state
     end
   end
@@ -41,12 +42,21 @@ defmodule Mlx.Compiler.Effects do
     {id, %{state | parent: parent}}
   end
 
+  @doc """
+  Whether the caller has to attend the run. It does for a loop that was written out as well: what
+  that tells, step by step, is wanted when it is made, and not at the end.
+  """
+  def attended?(effects), do: Enum.any?(effects, &(not is_integer(&1.at)))
+
   @doc "Makes the hooks of the top level instructions, where they were met."
   def place(effects, state) do
     hooks =
-      for {%{at: at, slots: slots}, id} when is_integer(at) <- Enum.with_index(effects),
-          do: {at, {{:hook, id}, slots}}
+      for {%{at: at, slots: slots}, id} when at != :nested <- Enum.with_index(effects),
+          do: {position(at), {{:hook, id}, slots}}
 
     %{state | builder: Builder.insert(state.builder, hooks)}
   end
+
+  defp position({:loop, at}), do: at
+  defp position(at), do: at
 end

@@ -80,7 +80,7 @@ defmodule Mlx.Compiler.Trace do
 
     {outputs, state} = slots(flatten(container), state)
     effects = Enum.reverse(state.effects)
-    attended? = Enum.any?(effects, &(&1.at == :nested))
+    attended? = Effects.attended?(effects)
     state = if attended?, do: Effects.place(effects, state), else: state
     more = if attended?, do: [], else: Enum.flat_map(effects, & &1.slots)
     {{_count, instructions, outputs}, inputs} = Scope.numbered(outputs ++ more, state)

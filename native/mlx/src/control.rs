@@ -177,6 +177,8 @@ async fn control(op: &Op, operands: Vec<Array>, run: &Run<'_>) -> Result<Vec<Arr
             if !attended.attendant.hook(*id, promises(operands)) {
                 return Err(Error::Cancelled);
             }
+            // For whoever reads what the hook before was called with.
+            give_way(run).await;
             Ok(Vec::new())
         }
         Op::Call(id, results) => {

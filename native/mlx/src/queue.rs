@@ -84,6 +84,11 @@ impl<T> Queue<T> {
         self.items.pop()
     }
 
+    /// How many items there are.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// The next item, waited for. `naps` counts the naps since the last one.
     pub(crate) fn next(&self, naps: &mut u32) -> Next<T> {
         for _ in 0..LOOKS {

@@ -152,9 +152,12 @@ fn live(device: Device, first: Assignment) {
 /// Does what is posted until nobody can post any more.
 fn work(state: &State, context: &mut Option<Context>) {
     let mut naps = 0;
+    // What was posted before a run gave way comes before it goes on: how many that still are.
+    let mut ahead = None;
     while !halt::is_halting() {
         let yielded = context.as_ref().map(Context::yielded).unwrap_or_default();
         let message = if yielded.is_empty() {
+            ahead = None;
             match state.queue.next(&mut naps) {
                 Next::Item(message) => message,
                 Next::Idle => {
@@ -166,16 +169,23 @@ fn work(state: &State, context: &mut Option<Context>) {
                 Next::Closed => return,
             }
         } else {
-            // One message, and then whoever gave way for it.
-            if let Some(context) = context {
-                for number in yielded {
-                    context.go_on(number);
+            let left: usize = ahead.unwrap_or_else(|| state.queue.len());
+            let next = if left > 0 {
+                state.queue.try_next()
+            } else {
+                None
+            };
+            let Some(message) = next else {
+                ahead = None;
+                if let Some(context) = context {
+                    for number in yielded {
+                        context.go_on(number);
+                    }
                 }
-            }
-            match state.queue.try_next() {
-                Some(message) => message,
-                None => continue,
-            }
+                continue;
+            };
+            ahead = Some(left - 1);
+            message
         };
         if state.stopped.load(Ordering::Acquire) {
             // Frees what the stream holds; what handles still name goes with them.
