@@ -41,7 +41,7 @@ defmodule Mlx.Native do
   def run(instructions, outputs, inputs, worker \\ nil) do
     worker = worker || stream()
 
-    case NIF.run(worker, instructions, outputs, inputs) do
+    case NIF.run(worker, inside_first(instructions), outputs, inputs) do
       :busy ->
         make_room(worker, inputs)
         run(instructions, outputs, inputs, worker)
@@ -59,11 +59,29 @@ defmodule Mlx.Native do
   @spec build(non_neg_integer | [{Mlx.Array.type(), tuple}], NIF.instructions(), [non_neg_integer]) ::
           program
   def build(inputs, instructions, outputs) do
-    case NIF.program_new(inputs, instructions, outputs) do
+    case NIF.program_new(inputs, inside_first(instructions), outputs) do
       {:ok, program} -> program
       {:error, failure} -> raise_failure(failure)
     end
   end
+
+  # Programs inside of operations are built before those that hold them, so that the native side
+  # decodes none inside of another: its stack is small, and they may be nested deep. Whatever is no
+  # instruction is left for the native side to refuse.
+  defp inside_first([{op, slots} | rest]) when is_tuple(op),
+    do: [
+      {op |> Tuple.to_list() |> Enum.map(&attribute/1) |> List.to_tuple(), slots}
+      | inside_first(rest)
+    ]
+
+  defp inside_first([instruction | rest]), do: [instruction | inside_first(rest)]
+  defp inside_first(rest), do: rest
+
+  defp attribute({inputs, instructions, outputs})
+       when is_integer(inputs) and is_list(instructions) and is_list(outputs),
+       do: build(inputs, instructions, outputs)
+
+  defp attribute(other), do: other
 
   @doc "Runs a program. The results are promises."
   @spec run_program(program, [array], worker | nil) :: [array]

@@ -199,10 +199,11 @@ defmodule Mlx.Compiler.Control do
         {bindings, state}
 
       {_true, %{iterations: left}} when left > 0 ->
-        {bindings, state} = Enum.map_reduce(body, state, &bind/2)
+        # Loops inside draw on the same number of iterations.
+        {bindings, state} = Enum.map_reduce(body, %{state | iterations: left - 1}, &bind/2)
         nodes = state.nodes + map_size(state.memo)
         if nodes > @max_nodes, do: throw({__MODULE__, :too_large})
-        iterate(bindings, params, condition, body, %{state | iterations: left - 1, nodes: nodes})
+        iterate(bindings, params, condition, body, %{state | nodes: nodes})
 
       _unknown_or_too_long ->
         throw({__MODULE__, :too_large})
@@ -233,35 +234,27 @@ defmodule Mlx.Compiler.Control do
 
   # Counters that nothing but the condition needs are not counted.
   defp rolled([initial, params, _condition, body], {trips, ends}, t, state) do
-    needed = needed(params, body, ends, state)
-    keep = fn list -> for {true, item} <- Enum.zip(needed, list), do: item end
-    {start, state} = Trace.slots(keep.(initial), state)
-    {kept, returned} = {keep.(params), keep.(body)}
-    {program, uses, state} = Scope.inside(kept, returned, state, &Trace.slots(returned, &1))
-
+    {program, uses, state} = Scope.inside(params, body, state, &repeat(body, ends, &1))
+    all? = length(elem(program, 2)) == length(body)
+    kept = for number <- ends, do: all? or number == nil
+    {start, state} = Trace.slots(for({true, t} <- Enum.zip(kept, initial), do: t), state)
     {slot, state} = Trace.add({{:repeat, trips, program}, leaves(start ++ uses)}, state)
-    {values, _} = Enum.map_reduce(Enum.zip(needed, ends), slot, &repeated/2)
+    {values, _} = Enum.map_reduce(Enum.zip(kept, ends), slot, &repeated/2)
     {value(values, t), state}
+  end
+
+  # Neither takes nor returns the variables whose end is known, if nothing else needs them.
+  defp repeat(body, ends, state) do
+    {slots, state} = Trace.slots(for({t, nil} <- Enum.zip(body, ends), do: t), state)
+    counted = for {number, i} <- Enum.with_index(ends), number != nil, do: i
+
+    if slots == [] or Scope.uses?(counted, slots, state),
+      do: Trace.slots(body, state),
+      else: {slots, Scope.without(counted, state)}
   end
 
   defp repeated({true, _number}, slot), do: {slot, slot + 1}
   defp repeated({false, number}, slot), do: {{:known, number}, slot}
-
-  # Which variables a loop has to carry: all, unless those whose end is known serve no other.
-  defp needed(params, body, ends, state) do
-    unknown = for {nil, t} <- Enum.zip(ends, body), do: t
-
-    # To look at only: what this walk notes elsewhere is forgotten.
-    {{_inputs, instructions, outputs}, _uses, _state} =
-      Scope.inside(params, body, state, &Trace.slots(unknown, &1))
-
-    used = MapSet.new(outputs ++ Enum.flat_map(instructions, fn {_op, slots} -> slots end))
-    counted = for {number, i} <- Enum.with_index(ends), number != nil, do: i
-
-    if unknown == [] or Enum.any?(counted, &(&1 in used)),
-      do: Enum.map(ends, fn _ -> true end),
-      else: Enum.map(ends, &(&1 == nil))
-  end
 
   ## Programs as operands
 

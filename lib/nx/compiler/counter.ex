@@ -45,13 +45,25 @@ defmodule Mlx.Compiler.Counter do
   @doc """
   How often a loop runs, and what is known of its variables at the end, or `:unknown` where that is
   not fixed.
+
+  A loop sees nothing but its variables, so what they begin with decides. The answer is kept in
+  `state.trips`: the loop may be inside of one that is written out.
   """
   @spec trips([T.t()], [T.t()], T.t(), [T.t()], map) ::
           {{non_neg_integer, [integer | nil]} | :unknown, map}
   def trips(initial, params, condition, body, state) do
     {numbers, state} = Enum.map_reduce(initial, state, &known/2)
-    ids = for %T{data: %Expr{id: id}} <- params, do: id
-    {count(numbers, ids, condition, body, state, 0), state}
+    key = {condition.data.id, numbers}
+
+    case state.trips do
+      %{^key => trips} ->
+        {trips, state}
+
+      %{} ->
+        ids = for %T{data: %Expr{id: id}} <- params, do: id
+        trips = count(numbers, ids, condition, body, state, 0)
+        {trips, %{state | trips: Map.put(state.trips, key, trips)}}
+    end
   end
 
   defp count(_numbers, _ids, _condition, _body, _state, @most_trips), do: :unknown
@@ -60,7 +72,7 @@ defmodule Mlx.Compiler.Counter do
     bindings =
       for {id, number} <- Enum.zip(ids, numbers),
           number != nil,
-          into: Map.drop(state.bindings, ids),
+          into: %{},
           do: {id, {:known, number}}
 
     state = %{state | memo: %{}, bindings: bindings, parent: nil}

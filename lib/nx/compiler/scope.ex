@@ -75,8 +75,6 @@ defmodule Mlx.Compiler.Scope do
         bindings: Map.merge(known, Map.new(own)),
         arguments: nil,
         inputs: %{},
-        iterations: nil,
-        nodes: 0,
         parent: state,
         root: exprs,
         shared: nil
@@ -90,8 +88,23 @@ defmodule Mlx.Compiler.Scope do
 
     {outputs, inner} = walk.(inner)
     {program, inputs} = numbered(outputs, inner)
-    {program, for({{:outer, slot}, _} <- inputs, do: slot), inner.parent}
+
+    # What is written out inside counts for the loop that is written out around it.
+    nodes = inner.nodes + map_size(inner.memo)
+    parent = %{inner.parent | iterations: inner.iterations, nodes: nodes}
+    {program, for({{:outer, slot}, _} <- inputs, do: slot), parent}
   end
+
+  @doc "Whether a walk has used any of its parameters at `positions`, or returns it as `slots`."
+  def uses?(positions, slots, state) do
+    inputs = for i <- positions, into: MapSet.new(), do: elem(state.inputs[{:parameter, i}], 0)
+    operands = Stream.flat_map(Builder.instructions(state.builder), fn {_op, slots} -> slots end)
+    Enum.any?(Stream.concat(slots, operands), &(&1 in inputs))
+  end
+
+  @doc "The walk without its parameters at `positions`, which it has not used."
+  def without(positions, state),
+    do: %{state | inputs: Map.drop(state.inputs, for(i <- positions, do: {:parameter, i}))}
 
   @doc """
   Whether a node that is met inside belongs outside: what has been computed there, and what is used

@@ -65,6 +65,7 @@ defmodule Mlx.Compiler.Trace do
       inputs: %{},
       iterations: nil,
       nodes: 0,
+      trips: %{},
       parent: nil,
       root: [container],
       shared: nil,

@@ -15,7 +15,7 @@ mod order;
 mod shape;
 
 use mlx_ffi as ffi;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::array::{Array, Vector};
 use crate::control;
@@ -211,6 +211,24 @@ impl Op {
             self,
             Self::Call(..) | Self::Hook(_) | Self::If(..) | Self::Repeat(..) | Self::While(..)
         )
+    }
+
+    /// The programs inside of it.
+    pub(crate) fn bodies(&self) -> SmallVec<[&Body; 2]> {
+        match self {
+            Self::Fold(body) | Self::Repeat(_, body) => smallvec![body],
+            Self::If(one, other) | Self::While(one, other) => smallvec![one, other],
+            _ => SmallVec::new(),
+        }
+    }
+
+    /// The programs that were inside of it.
+    pub(crate) fn into_bodies(self) -> SmallVec<[Body; 2]> {
+        match self {
+            Self::Fold(body) | Self::Repeat(_, body) => smallvec![body],
+            Self::If(one, other) | Self::While(one, other) => smallvec![one, other],
+            _ => SmallVec::new(),
+        }
     }
 
     /// Its name on the wire.

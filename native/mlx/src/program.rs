@@ -34,7 +34,16 @@ pub struct Program {
     unused: Vec<u32>,
     /// Whether it runs from its first instruction to its last.
     plain: bool,
+    /// How many programs are inside of each other, this one included.
+    depth: usize,
 }
+
+/// A run polls the programs inside of each other, and so needs stack for each.
+const DEEPEST: usize = 1024;
+
+/// Beyond so many programs inside of each other, dropping them must not recurse: it happens on
+/// whatever thread drops the last handle.
+const SHALLOW: usize = 32;
 
 /// An instruction and what ends with it.
 #[derive(Debug, PartialEq)]
@@ -58,10 +67,19 @@ pub struct Run<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Body(pub Arc<Program>);
 
+/// A checked program in the hands of Elixir.
+#[cfg(feature = "nif")]
+pub struct ProgramRef(pub Arc<Program>);
+
+#[cfg(feature = "nif")]
+#[rustler::resource_impl]
+impl rustler::Resource for ProgramRef {}
+
 impl Program {
     /// Checks that every operand and output is a slot that exists by then.
     pub fn new(inputs: usize, instructions: Vec<Instruction>, outputs: Vec<u32>) -> Result<Self> {
         let mut slots = inputs;
+        let mut depth = 1;
         for (index, instruction) in instructions.iter().enumerate() {
             if let Some(slot) = instruction.operands.iter().find(|s| **s as usize >= slots) {
                 let name = instruction.op.name();
@@ -73,6 +91,9 @@ impl Program {
                 ));
             }
             control::check(&instruction.op, instruction.operands.len())?;
+            for body in instruction.op.bodies() {
+                depth = depth.max(body.0.depth + 1);
+            }
             slots += instruction.op.outputs();
         }
         if let Some(slot) = outputs.iter().find(|s| **s as usize >= slots) {
@@ -81,7 +102,17 @@ impl Program {
                 format!("it returns slot {slot}, and only {slots} exist"),
             ));
         }
-        Ok(Self::with_last_uses(inputs, instructions, outputs, slots))
+        if depth > DEEPEST {
+            return Err(Error::invalid(
+                "program",
+                format!(
+                    "loops and branches are nested more than {DEEPEST} deep; split the function, or evaluate it operation by operation with `compiler: Nx.Defn.Evaluator`"
+                ),
+            ));
+        }
+        let mut program = Self::with_last_uses(inputs, instructions, outputs, slots);
+        program.depth = depth;
+        Ok(program)
     }
 
     fn with_last_uses(
@@ -118,6 +149,7 @@ impl Program {
             outputs,
             unused,
             plain,
+            depth: 1,
         }
     }
 
@@ -246,6 +278,22 @@ impl Program {
     }
 }
 
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.depth <= SHALLOW {
+            return;
+        }
+        let mut steps = std::mem::take(&mut self.steps);
+        while let Some(step) = steps.pop() {
+            for body in step.instruction.op.into_bodies() {
+                if let Some(mut program) = Arc::into_inner(body.0) {
+                    steps.append(&mut program.steps);
+                }
+            }
+        }
+    }
+}
+
 /// The values of a run so far.
 pub(crate) type Slots = Vec<Option<Array>>;
 
@@ -294,40 +342,17 @@ impl Step {
 
 #[cfg(feature = "nif")]
 mod terms {
-    use std::cell::Cell;
-    use std::sync::Arc;
-
-    use super::{Body, Instruction, Program};
+    use super::{Body, Instruction, ProgramRef};
     use crate::ops::Op;
-    use rustler::{Decoder, Error, NifResult, Term};
+    use rustler::{Decoder, NifResult, ResourceArc, Term};
 
-    /// Programs inside of programs, and so on: decoding recurses, and a file may hold anything.
-    const DEEPEST: usize = 16;
-
-    thread_local! {
-        static DEPTH: Cell<usize> = const { Cell::new(0) };
-    }
-
-    /// `{inputs, [instruction], [output]}`.
+    /// A program that was built before. Decoding one from its instructions would recurse, on the
+    /// small stack of a scheduler and as deep as whoever wrote it likes.
     impl<'a> Decoder<'a> for Body {
         fn decode(term: Term<'a>) -> NifResult<Self> {
-            let depth = DEPTH.get();
-            if depth == DEEPEST {
-                let reason = format!("programs are nested more than {DEEPEST} deep");
-                return Err(Error::Term(Box::new(reason)));
-            }
-            DEPTH.set(depth + 1);
-            let decoded = body(term);
-            DEPTH.set(depth);
-            decoded
+            let program: ResourceArc<ProgramRef> = term.decode()?;
+            Ok(Self(program.0.clone()))
         }
-    }
-
-    fn body(term: Term) -> NifResult<Body> {
-        let (inputs, instructions, outputs): (usize, Vec<Instruction>, Vec<u32>) = term.decode()?;
-        let program = Program::new(inputs, instructions, outputs)
-            .map_err(|error| Error::Term(Box::new(error.to_string())))?;
-        Ok(Body(Arc::new(program)))
     }
 
     /// `{op, [slot]}`.

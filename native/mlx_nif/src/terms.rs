@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx::{Bytes, Device, Error, Input, Program, Promise, Worker};
+use mlx::{Bytes, Device, Error, Input, Promise, Worker};
 use rustler::{Atom, Decoder, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
 pub mod atoms {
@@ -61,12 +61,6 @@ pub struct WorkerRef(pub Worker);
 
 #[rustler::resource_impl]
 impl Resource for WorkerRef {}
-
-/// A checked program.
-pub struct ProgramRef(pub Arc<Program>);
-
-#[rustler::resource_impl]
-impl Resource for ProgramRef {}
 
 /// The bytes behind a binary that was made without copying.
 pub struct BytesRef {

@@ -1,11 +1,12 @@
 //! Runs that the calling process attends: it is told of hooks, answers calls, and waits for the end.
 
+use mlx::program::ProgramRef;
 use mlx::{Attendant, Error, Inputs, Promises, Result, Worker};
 use rustler::{Encoder, Env, LocalPid, Monitor, Resource, ResourceArc, Term};
 
 use crate::nif::program::operands;
 use crate::reply::Caller;
-use crate::terms::{ArrayRef, Failure, ProgramRef, WorkerRef, atoms};
+use crate::terms::{ArrayRef, Failure, WorkerRef, atoms};
 
 /// A run by its number. Given up when the process that attends it dies.
 pub struct RunRef {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use mlx::program::ProgramRef;
 use mlx::{Busy, Dtype, Error, Inputs, Instruction, Program, Promises, Result, Shape, Worker};
 use rustler::{Encoder, Env, ListIterator, ResourceArc, Term};
 
 use super::array::handles;
-use crate::terms::{ArrayRef, Failure, ProgramRef, WorkerRef, atoms, reason};
+use crate::terms::{ArrayRef, Failure, WorkerRef, atoms, reason};
 
 /// Decodes and runs instructions: an eager operation. `[array]`, `{:pressure, [array]}`, `:busy`,
 /// `:scattered` (the operands belong to different workers) or an error.
