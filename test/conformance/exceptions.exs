@@ -4,7 +4,8 @@
 # `doctests`: per module `{function, examples, kind, reason}`, the examples counted from 1.
 # Mlx.Doctests has the kinds and checks that each exception is still needed.
 #
-# `tests`: per file of Nx `{name, reason}`, the name as ExUnit prints it.
+# `eager` and `compiled`: per file of a checkout of Nx `{name, reason}`, the name as ExUnit prints it,
+# for the two parts of test/conformance/run.exs.
 
 annex = "complex infinities follow C, and Nx a formula of its own"
 atan2 = "Mlx raises for every complex number, Nx for those with an imaginary part"
@@ -48,8 +49,8 @@ signs = "LAPACK chooses other signs, or other vectors of a plane"
       {"triangular_solve/3", [1, 4, 11], :rounding, lapack}
     ]
   },
-  tests: %{
-    "nx_test" => [
+  eager: %{
+    "nx/test/nx_test" => [
       {"test bitshift raises for negative numbers on the left", open},
       {"test bitshift raises for negative numbers on the right", open},
       {"test gather raises when out of bounds", open},
@@ -60,7 +61,7 @@ signs = "LAPACK chooses other signs, or other vectors of a plane"
       {"test covariance/1 with tensor batch", blas},
       {"test fft/ifft Bluestein clause", "it compares floats for equality: 1.5e-7 is not 0.0"}
     ],
-    "nx/non_finite_test" => [
+    "nx/test/nx/non_finite_test" => [
       {"test aggregate operations product", annex},
       {"test binary operations pow", annex},
       {"test binary operations atan2", atan2},
@@ -73,12 +74,12 @@ signs = "LAPACK chooses other signs, or other vectors of a plane"
       {"test unary operations atanh", annex},
       {"test unary operations tanh", annex}
     ],
-    "nx/complex_test" => [{"test binary operations atan2", atan2}],
-    "nx/vectorize_test" => [
+    "nx/test/nx/complex_test" => [{"test binary operations atan2", atan2}],
+    "nx/test/nx/vectorize_test" => [
       {"test cond only executes selected branches",
        "it matches a tensor in a message, which compares references"}
     ],
-    "nx/lin_alg_test" => [
+    "nx/test/nx/lin_alg_test" => [
       {"test eigh computes eigenvalues and eigenvectors", signs},
       {"test eigh computes eigenvalues and eigenvectors for a Hermitian matrix case",
        "it compares floats for equality: -5.0000005 is not -5.0"},
@@ -90,12 +91,13 @@ signs = "LAPACK chooses other signs, or other vectors of a plane"
       {"test svd finds the singular values of tall matrices", signs},
       {"test svd finds the singular values triangular matrices", signs}
     ],
-    "nx/random_test" => [
+    "nx/test/nx/random_test" => [
       {"test properties multivariate_normal properties",
        "its covariance is not positive-definite, which LAPACK wants and Nx documents"},
       {"test types multivariate_normal", erf_inv},
       {"test types normal", erf_inv},
       {"test types uniform", "conversions to bf16 round to the nearest, Nx cuts off"}
     ]
-  }
+  },
+  compiled: %{}
 }
