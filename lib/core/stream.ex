@@ -24,7 +24,7 @@ defmodule Mlx.Stream do
 
   There is nothing to close. A stream lives as long as anything refers to it, be it a process, an
   array that was made on it, or work that is still to be done. Its thread then serves the next stream
-  that is made, so short-lived ones are cheap. At most 512 exist at a time.
+  that is made, so short-lived ones are cheap. At most 512 of a device exist at a time.
 
   On a CPU each stream computes on one core, but for large matrix products. More streams than cores
   take turns.

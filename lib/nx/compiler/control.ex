@@ -16,20 +16,22 @@ defmodule Mlx.Compiler.Control do
   # Branches that cost less than to wait for their predicate.
   @cheap_nodes 32
   @cheap_size 65_536
-  @cheap for family <- [Lower.Elementwise, Lower.Float, Lower.Integer, Lower.Convert],
-             {name, _status} <- family.__lowered__(),
-             into: %{
-               parameter: true,
-               constant: true,
-               tensor: true,
-               metadata: true,
-               elem: true,
-               reshape: true,
-               squeeze: true,
-               broadcast: true,
-               transpose: true
-             },
-             do: {name, true}
+  @pointwise for family <- [Lower.Elementwise, Lower.Float, Lower.Integer, Lower.Convert],
+                 {name, _status} <- family.__lowered__(),
+                 into: %{parameter: true, constant: true, metadata: true},
+                 do: {name, true}
+  @cheap Map.merge(@pointwise, %{
+           tensor: true,
+           elem: true,
+           reshape: true,
+           squeeze: true,
+           broadcast: true,
+           transpose: true
+         })
+
+  # A loop of pointwise operations is run over tiles, up to so many nodes of Nx. Written out, each
+  # of them would be an operation of MLX for each iteration.
+  @pointwise_nodes 64
 
   @truth %T{type: {:u, 8}, shape: {}, names: []}
 
@@ -151,10 +153,34 @@ defmodule Mlx.Compiler.Control do
   def loop([initial, params, [condition], body] = loop, t, state) do
     {trips, state} = Counter.trips(initial, params, condition, body, state)
 
-    case unrolled(loop, trips, t, state) do
-      {:ok, value, state} -> {value, state}
-      :too_large -> rolled(loop, trips, t, state)
+    if pointwise?(trips, params, body) do
+      rolled(loop, trips, t, state)
+    else
+      case unrolled(loop, trips, t, state) do
+        {:ok, value, state} -> {value, state}
+        :too_large -> rolled(loop, trips, t, state)
+      end
     end
+  end
+
+  defp pointwise?({trips, _ends}, params, body) when trips > 2 do
+    shape = Enum.find_value(params, {}, fn %T{shape: shape} -> shape != {} && shape end)
+    Enum.reduce(body, %{}, &pointwise(&1, &2, shape))
+    true
+  catch
+    :other -> false
+  end
+
+  defp pointwise?(_trips, _params, _body), do: false
+
+  defp pointwise(%T{data: %Expr{id: id}}, seen, _shape) when is_map_key(seen, id), do: seen
+
+  defp pointwise(%T{data: %Expr{id: id, op: op}} = t, seen, shape) do
+    number? = t.shape == {} and is_map_key(@pointwise, op)
+    row? = t.shape == shape and op != :constant and is_map_key(@pointwise, op)
+    unless (number? or row?) and map_size(seen) < @pointwise_nodes, do: throw(:other)
+    {_t, seen} = Tree.apply_args(t, Map.put(seen, id, true), &{&1, pointwise(&1, &2, shape)})
+    seen
   end
 
   # An inner loop that goes beyond what may be written out has the outermost one try otherwise.

@@ -22,7 +22,7 @@ use crate::worker::Input;
 
 /// MLX walks deep graphs recursively in places.
 const STACK: usize = 64 << 20;
-/// Each is a thread of ours and, on a CPU, one of MLX's.
+/// For a device; each is a thread of ours and, on a CPU, one of MLX's.
 const MOST_THREADS: usize = 512;
 
 /// What a worker's handles and its thread share.
@@ -60,56 +60,72 @@ impl Assignment {
     }
 }
 
-/// Threads that wait for a worker, the last one to come on top.
-static IDLE: Mutex<Vec<(Device, Sender<Assignment>)>> = Mutex::new(Vec::new());
-static THREADS: AtomicUsize = AtomicUsize::new(0);
-
-fn take(device: Device) -> Option<Sender<Assignment>> {
-    let mut idle = idle();
-    let last = idle.iter().rposition(|(other, _)| *other == device)?;
-    Some(idle.remove(last).1)
+/// The threads that there are.
+struct Threads {
+    /// Those that wait for a worker, the last one to come on top.
+    idle: Vec<(Device, Sender<Assignment>)>,
+    /// The device of each.
+    all: Vec<Device>,
 }
 
-fn idle() -> MutexGuard<'static, Vec<(Device, Sender<Assignment>)>> {
-    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+static THREADS: Mutex<Threads> = Mutex::new(Threads {
+    idle: Vec::new(),
+    all: Vec::new(),
+});
+
+impl Threads {
+    fn get() -> MutexGuard<'static, Self> {
+        // A panic while it was held left it whole: every change is one call.
+        THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&mut self, device: Device) -> Option<Sender<Assignment>> {
+        let last = self.idle.iter().rposition(|(other, _)| *other == device)?;
+        Some(self.idle.remove(last).1)
+    }
+
+    fn begin(&mut self, device: Device) -> Result<()> {
+        if self.all.iter().filter(|other| **other == device).count() >= MOST_THREADS {
+            return Err(Error::invalid(
+                "stream",
+                format!("{MOST_THREADS} streams are in use, and more cannot be had"),
+            ));
+        }
+        self.all.push(device);
+        Ok(())
+    }
+
+    fn end(&mut self, device: Device) {
+        if let Some(index) = self.all.iter().position(|other| *other == device) {
+            self.all.swap_remove(index);
+        }
+    }
 }
 
 /// Finds a thread for a worker of the device, or starts one.
 pub(crate) fn assign(device: Device, mut assignment: Assignment) -> Result<()> {
-    while let Some(thread) = take(device) {
+    loop {
+        let mut threads = Threads::get();
+        let Some(thread) = threads.take(device) else {
+            threads.begin(device)?;
+            break;
+        };
         match thread.send(assignment) {
             Ok(()) => return Ok(()),
             Err(SendError(unsent)) => assignment = unsent,
         }
-    }
-    spawn(device, assignment)
-}
-
-fn spawn(device: Device, assignment: Assignment) -> Result<()> {
-    if THREADS.fetch_add(1, Ordering::Relaxed) >= MOST_THREADS {
-        THREADS.fetch_sub(1, Ordering::Relaxed);
-        return Err(Error::invalid(
-            "stream",
-            format!("{MOST_THREADS} streams are in use, and more cannot be had"),
-        ));
     }
     let spawned = thread::Builder::new()
         .name(format!("mlx {device:?}").to_lowercase())
         .stack_size(STACK)
         .spawn(move || {
             live(device, assignment);
-            THREADS.fetch_sub(1, Ordering::Relaxed);
+            Threads::get().end(device);
         });
-    match spawned {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            THREADS.fetch_sub(1, Ordering::Relaxed);
-            Err(Error::invalid(
-                "stream",
-                format!("a thread cannot be started: {error}"),
-            ))
-        }
-    }
+    spawned.map(drop).map_err(|error| {
+        Threads::get().end(device);
+        Error::invalid("stream", format!("a thread cannot be started: {error}"))
+    })
 }
 
 /// One worker after the other, with the same streams.
@@ -144,7 +160,7 @@ fn live(device: Device, first: Assignment) {
         }
         drop(context);
         drop(at_work);
-        idle().push((device, assign.clone()));
+        Threads::get().idle.push((device, assign.clone()));
         next = assigned.recv().ok();
     }
 }

@@ -104,12 +104,21 @@ defmodule Mlx.Ecosystem.AxonTest do
 
   defp assert_trains_alike(model, data, optimizer, epochs) do
     opts = [epochs: epochs]
-    time = fn f -> {t, r} = :timer.tc(f); IO.puts("#{div(t, 1000)} ms"); r end
+
+    time = fn f ->
+      {t, r} = :timer.tc(f)
+      IO.puts("#{div(t, 1000)} ms")
+      r
+    end
+
     {actual, losses} = time.(fn -> train(model, data.(), optimizer, opts ++ @mlx) end)
 
     {expected, reference} =
-      time.(fn -> on(Nx.BinaryBackend, fn -> train(model, data.(), optimizer, opts ++ @reference) end) end)
-    IO.inspect {losses, reference}
+      time.(fn ->
+        on(Nx.BinaryBackend, fn -> train(model, data.(), optimizer, opts ++ @reference) end)
+      end)
+
+    IO.inspect({losses, reference})
 
     assert_close(actual.data, expected.data)
     assert List.last(losses) < hd(losses)
