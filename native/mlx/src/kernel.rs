@@ -72,36 +72,48 @@ impl Kernel {
     /// do not mix them.
     pub(crate) fn add(&mut self, program: &Program) -> Option<Part> {
         let first = self.steps.len();
-        let shift = self.dtypes.len() - self.inputs;
-        let inputs = self.inputs;
-        let register = |slot: u32| match slot as usize {
-            slot if slot < inputs => slot,
-            slot => slot + shift,
-        };
-        for instruction in program.instructions() {
-            let to = self.dtypes.len();
-            if let Op::Constant(dtype, bytes) = &instruction.op {
-                if bytes.0.len() != dtype.size() {
-                    return None;
-                }
-                self.constants.push((to, bytes.0.clone()));
-                self.dtypes.push(*dtype);
-                continue;
-            }
-            let slots = instruction.operands.iter().map(|slot| register(*slot));
-            let slots: SmallVec<[usize; 4]> = slots.collect();
-            let types: SmallVec<[Dtype; 4]> = slots.iter().map(|slot| self.dtypes[*slot]).collect();
-            let (run, dtype) = step(&instruction.op, &types)?;
-            let mut from = [0; 3];
-            from[..slots.len()].copy_from_slice(&slots);
-            self.steps.push(Step { run, from, to });
-            self.dtypes.push(dtype);
-        }
-        let outputs = program.results().iter().map(|slot| register(*slot));
+        let outputs = self.compile(program, (0..self.inputs).collect())?;
         Some(Part {
             steps: first..self.steps.len(),
-            outputs: outputs.collect(),
+            outputs,
         })
+    }
+
+    /// The registers of a program's results, whose inputs are in these.
+    fn compile(&mut self, program: &Program, mut slots: Vec<usize>) -> Option<Vec<usize>> {
+        for instruction in program.instructions() {
+            let operands = instruction
+                .operands
+                .iter()
+                .map(|slot| slots[*slot as usize]);
+            let operands: SmallVec<[usize; 4]> = operands.collect();
+            let to = self.dtypes.len();
+            match &instruction.op {
+                Op::Fused(body) => {
+                    slots.extend(self.compile(&body.0, operands.to_vec())?);
+                    continue;
+                }
+                Op::Constant(dtype, bytes) => {
+                    if bytes.0.len() != dtype.size() {
+                        return None;
+                    }
+                    self.constants.push((to, bytes.0.clone()));
+                    self.dtypes.push(*dtype);
+                }
+                op => {
+                    let types = operands.iter().map(|register| self.dtypes[*register]);
+                    let types: SmallVec<[Dtype; 4]> = types.collect();
+                    let (run, dtype) = step(op, &types)?;
+                    let mut from = [0; 3];
+                    from[..operands.len()].copy_from_slice(&operands);
+                    self.steps.push(Step { run, from, to });
+                    self.dtypes.push(dtype);
+                }
+            }
+            slots.push(to);
+        }
+        let results = program.results().iter();
+        Some(results.map(|slot| slots[*slot as usize]).collect())
     }
 
     /// The type of a register.
@@ -326,6 +338,21 @@ macro_rules! by_type {
             _ => None,
         }
     };
+}
+
+/// Whether a kernel can do an operation, of some types at least.
+pub(crate) fn knows(op: &Op) -> bool {
+    Dtype::ALL.iter().any(|dtype| {
+        let select = [Dtype::Bool, *dtype, *dtype];
+        [&select[..], &select[1..], &select[2..]]
+            .iter()
+            .any(|types| step(op, types).is_some())
+    })
+}
+
+/// The type that an operation makes of operands of these types, if a kernel can do it.
+pub(crate) fn result(op: &Op, types: &[Dtype]) -> Option<Dtype> {
+    step(op, types).map(|(_, dtype)| dtype)
 }
 
 /// The loop of an operation on operands of these types, and the type of its result.

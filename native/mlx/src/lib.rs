@@ -5,7 +5,7 @@
 //! times. [`Promise`] is a result that the worker has yet to fill in. Knows nothing of the BEAM,
 //! but for the decoders that the feature `nif` adds.
 //!
-//! Unsafe code is confined to the modules that call mlx-c or the system: `array`, `error`, `halt`,
+//! Unsafe code is confined to the modules that call mlx-c or the system: `array`, `error`, `fuse`, `halt`,
 //! `host`, `kernel`, `memory`, `ops`, `pointer`, `stream` and `version`.
 
 #![deny(unsafe_code)]
@@ -19,6 +19,8 @@ pub mod control;
 pub mod dtype;
 #[allow(unsafe_code)]
 pub mod error;
+#[allow(unsafe_code)]
+mod fuse;
 #[allow(unsafe_code)]
 mod halt;
 #[allow(unsafe_code)]

@@ -7,6 +7,7 @@
 use crate::array::{Array, Bytes};
 use crate::error::Result;
 use crate::kernel::{Kernel, Part, Registers, TILE};
+use crate::ops::Op;
 use crate::program::{Program, Run};
 use crate::shape::Shape;
 use crate::stream::Device;
@@ -231,8 +232,12 @@ impl Looped {
 fn spread(program: &Program, inputs: &[bool]) -> Vec<bool> {
     let mut full = inputs.to_vec();
     for instruction in program.instructions() {
-        let operands = &instruction.operands;
-        full.push(operands.iter().any(|slot| full[*slot as usize]));
+        let operands = instruction.operands.iter().map(|slot| full[*slot as usize]);
+        let operands: Vec<bool> = operands.collect();
+        match &instruction.op {
+            Op::Fused(body) => full.extend(spread(&body.0, &operands)),
+            _ => full.push(operands.contains(&true)),
+        }
     }
     let results = program.results().iter();
     results.map(|slot| full[*slot as usize]).collect()

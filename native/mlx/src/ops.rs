@@ -21,6 +21,7 @@ use crate::array::{Array, Vector};
 use crate::control;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::fuse::plan;
 use crate::host;
 use crate::program::{Body, Program, Run};
 use crate::shape::Shape;
@@ -136,6 +137,7 @@ ops! {
     SumAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_sum_axes(x, [axes], keep), s);
 
     // Reductions by a program of two inputs, the element and what is so far, over the first axis
+    Fused(body: Body) => run |xs, r| plan::evaluate(body, xs, r);
     Fold(body: Body) => run |[x, acc], r| fold::fold(x, acc, body, r);
 
     // Control: programs inside of programs, run by `control` and not from here
@@ -200,7 +202,10 @@ impl Op {
         match self {
             Self::Call(_, results) => results.len(),
             Self::Hook(_) => 0,
-            Self::If(body, _) | Self::Repeat(_, body) | Self::While(_, body) => body.0.outputs(),
+            Self::Fused(body)
+            | Self::If(body, _)
+            | Self::Repeat(_, body)
+            | Self::While(_, body) => body.0.outputs(),
             _ => self.fixed_outputs(),
         }
     }
@@ -216,7 +221,7 @@ impl Op {
     /// The programs inside of it.
     pub(crate) fn bodies(&self) -> SmallVec<[&Body; 2]> {
         match self {
-            Self::Fold(body) | Self::Repeat(_, body) => smallvec![body],
+            Self::Fold(body) | Self::Fused(body) | Self::Repeat(_, body) => smallvec![body],
             Self::If(one, other) | Self::While(one, other) => smallvec![one, other],
             _ => SmallVec::new(),
         }
@@ -225,7 +230,7 @@ impl Op {
     /// The programs that were inside of it.
     pub(crate) fn into_bodies(self) -> SmallVec<[Body; 2]> {
         match self {
-            Self::Fold(body) | Self::Repeat(_, body) => smallvec![body],
+            Self::Fold(body) | Self::Fused(body) | Self::Repeat(_, body) => smallvec![body],
             Self::If(one, other) | Self::While(one, other) => smallvec![one, other],
             _ => SmallVec::new(),
         }
@@ -246,14 +251,22 @@ impl Op {
                 || self.makes_f64()
                 || operands.iter().any(is_f64)
                 || self.lacks_kernel(operands));
-        self.call(operands, streams.pick(needs_cpu), run, made)
-            .map_err(|error| error.within(self.variant(), described(operands)))
+        let called = self.call(operands, streams.pick(needs_cpu), run, made);
+        // The instruction of it that failed has been named.
+        if matches!(self, Self::Fused(_)) {
+            return called;
+        }
+        called.map_err(|error| error.within(self.variant(), described(operands)))
     }
 
     /// Whether each element of its result depends on one element of each operand only.
     fn is_elementwise(&self) -> bool {
         match self {
-            Self::Astype(_) | Self::Convert(_) | Self::View(_) | Self::Constant(..) => true,
+            Self::Astype(_)
+            | Self::Convert(_)
+            | Self::View(_)
+            | Self::Constant(..)
+            | Self::Fused(_) => true,
             Self::Matmul => false,
             _ => !self.has_attributes() && !self.needs_cpu(),
         }
@@ -305,7 +318,7 @@ pub fn snake_case(variant: &str) -> String {
 }
 
 /// `f32[2][3], s32[3]`.
-fn described(operands: &[&Array]) -> String {
+pub(crate) fn described(operands: &[&Array]) -> String {
     let each: Vec<String> = operands.iter().map(|array| format!("{array:?}")).collect();
     each.join(", ")
 }
@@ -395,6 +408,12 @@ trait Push {
 impl Push for Array {
     fn push(self, made: &mut Made) {
         made.push(self);
+    }
+}
+
+impl Push for Vec<Array> {
+    fn push(self, made: &mut Made) {
+        made.extend(self);
     }
 }
 

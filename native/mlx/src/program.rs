@@ -8,6 +8,7 @@ use crate::array::Array;
 use crate::control::{self, Attended};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::fuse::{self, plan::Plans};
 use crate::ops::{Made, Op};
 use crate::shape::Shape;
 use crate::stream::Streams;
@@ -36,6 +37,10 @@ pub struct Program {
     plain: bool,
     /// How many programs are inside of each other, this one included.
     depth: usize,
+    /// How many instructions it was made of.
+    len: usize,
+    /// How it is computed, where it is a fused one.
+    plans: Plans,
 }
 
 /// A run polls the programs inside of each other, and so needs stack for each.
@@ -76,8 +81,28 @@ pub struct ProgramRef(pub Arc<Program>);
 impl rustler::Resource for ProgramRef {}
 
 impl Program {
-    /// Checks that every operand and output is a slot that exists by then.
+    /// Checks that every operand and output is a slot that exists by then, and brings elementwise
+    /// instructions together.
     pub fn new(inputs: usize, instructions: Vec<Instruction>, outputs: Vec<u32>) -> Result<Self> {
+        let depth = Self::depth(inputs, &instructions, &outputs)?;
+        let len = instructions.len();
+        let (instructions, outputs) =
+            fuse::fuse(inputs, &instructions, &outputs).unwrap_or((instructions, outputs));
+        let mut program = Self::with_last_uses(inputs, instructions, outputs);
+        (program.depth, program.len) = (depth, len);
+        Ok(program)
+    }
+
+    /// As `new`, and leaves the instructions as they are.
+    pub fn whole(inputs: usize, instructions: Vec<Instruction>, outputs: Vec<u32>) -> Result<Self> {
+        let depth = Self::depth(inputs, &instructions, &outputs)?;
+        let mut program = Self::with_last_uses(inputs, instructions, outputs);
+        program.depth = depth;
+        Ok(program)
+    }
+
+    /// How many programs are inside of each other, if all of it fits together.
+    fn depth(inputs: usize, instructions: &[Instruction], outputs: &[u32]) -> Result<usize> {
         let mut slots = inputs;
         let mut depth = 1;
         for (index, instruction) in instructions.iter().enumerate() {
@@ -110,17 +135,13 @@ impl Program {
                 ),
             ));
         }
-        let mut program = Self::with_last_uses(inputs, instructions, outputs, slots);
-        program.depth = depth;
-        Ok(program)
+        Ok(depth)
     }
 
-    fn with_last_uses(
-        inputs: usize,
-        instructions: Vec<Instruction>,
-        outputs: Vec<u32>,
-        slots: usize,
-    ) -> Self {
+    fn with_last_uses(inputs: usize, instructions: Vec<Instruction>, outputs: Vec<u32>) -> Self {
+        let made = instructions.iter().map(|i| i.op.outputs());
+        let slots = inputs + made.sum::<usize>();
+        let len = instructions.len();
         let mut used = vec![false; slots];
         for &slot in &outputs {
             used[slot as usize] = true;
@@ -150,6 +171,8 @@ impl Program {
             unused,
             plain,
             depth: 1,
+            len,
+            plans: Plans::default(),
         }
     }
 
@@ -201,9 +224,13 @@ impl Program {
         self.outputs.len()
     }
 
-    /// How many instructions it has.
+    /// How many instructions it was made of.
     pub fn len(&self) -> usize {
-        self.steps.len()
+        self.len
+    }
+
+    pub(crate) fn plans(&self) -> &Plans {
+        &self.plans
     }
 
     /// Whether it only hands its inputs on.

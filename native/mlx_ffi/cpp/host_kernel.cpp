@@ -94,6 +94,82 @@ class HostMap : public mx::UnaryPrimitive {
   mlx_ffi_map_fn map_;
 };
 
+// Arrays of one shape, element by element from others that broadcast to it, however those lie.
+class HostElements : public mx::Primitive {
+ public:
+  HostElements(
+      mx::Stream stream,
+      const char* name,
+      mlx_ffi_elements_fn call,
+      std::shared_ptr<void> payload)
+      : Primitive(stream), name_(name), call_(call), payload_(std::move(payload)) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    std::vector<bool> reused(inputs.size(), false);
+    for (auto& out : outputs) {
+      if (!reuse(inputs, out, reused)) {
+        out.set_data(mx::allocator::malloc(out.nbytes()));
+      }
+    }
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    const auto& shape = outputs[0].shape();
+    const size_t rank = shape.size();
+    std::vector<const void*> from;
+    std::vector<int64_t> strides(inputs.size() * rank, 0);
+    for (size_t i = 0; i < inputs.size(); i++) {
+      const auto& in = inputs[i];
+      encoder.set_input_array(in);
+      from.push_back(in.data<char>());
+      const size_t missing = rank - in.ndim();
+      for (size_t axis = missing; axis < rank; axis++) {
+        const int at = static_cast<int>(axis - missing);
+        strides[i * rank + axis] = in.shape(at) == 1 ? 0 : in.strides(at);
+      }
+    }
+    std::vector<void*> to;
+    for (auto& out : outputs) {
+      encoder.set_output_array(out);
+      to.push_back(out.data<char>());
+    }
+    encoder.dispatch([call = call_, payload = payload_, rank, from = std::move(from),
+                      strides = std::move(strides), to = std::move(to)] {
+      std::vector<mlx_ffi_input> views;
+      for (size_t i = 0; i < from.size(); i++) {
+        views.push_back({from[i], strides.data() + i * rank});
+      }
+      call(payload.get(), views.data(), to.data());
+    });
+  }
+
+  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
+    throw std::runtime_error("a host kernel has no GPU implementation");
+  }
+
+  const char* name() const override {
+    return name_;
+  }
+
+ private:
+  // An element is written after it was read, so an input that nobody else needs makes room.
+  static bool
+  reuse(const std::vector<mx::array>& inputs, mx::array& out, std::vector<bool>& reused) {
+    for (size_t i = 0; i < inputs.size(); i++) {
+      const auto& in = inputs[i];
+      if (!reused[i] && in.is_donatable() && in.flags().row_contiguous &&
+          in.shape() == out.shape() && in.itemsize() == out.itemsize()) {
+        out.copy_shared_buffer(in);
+        reused[i] = true;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  const char* name_;
+  mlx_ffi_elements_fn call_;
+  std::shared_ptr<void> payload_;
+};
+
 // One array from others, all of them row by row.
 class HostCall : public mx::UnaryPrimitive {
  public:
@@ -190,5 +266,33 @@ extern "C" int mlx_ffi_call(
             mlx_dtype_to_cpp(dtype),
             std::move(primitive),
             mlx_vector_array_get_(inputs)));
+  });
+}
+
+extern "C" int mlx_ffi_elements(
+    mlx_vector_array* res,
+    const mlx_vector_array inputs,
+    const int* shape,
+    size_t rank,
+    const mlx_dtype* dtypes,
+    size_t outputs,
+    const char* name,
+    mlx_ffi_elements_fn call,
+    void* payload,
+    void (*drop)(void*),
+    const mlx_stream s) {
+  return guarded([&] {
+    std::shared_ptr<void> owned(payload, drop);
+    auto primitive =
+        std::make_shared<HostElements>(mlx_stream_get_(s), name, call, std::move(owned));
+    std::vector<mx::Dtype> types;
+    for (size_t i = 0; i < outputs; i++) {
+      types.push_back(mlx_dtype_to_cpp(dtypes[i]));
+    }
+    std::vector<mx::Shape> shapes(outputs, mx::Shape(shape, shape + rank));
+    mlx_vector_array_set_(
+        *res,
+        mx::array::make_arrays(
+            std::move(shapes), types, std::move(primitive), mlx_vector_array_get_(inputs)));
   });
 }

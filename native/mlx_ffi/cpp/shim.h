@@ -1,5 +1,7 @@
 // What Mlx adds to mlx-c.
 #pragma once
+#include <stdint.h>
+
 #include "mlx/c/array.h"
 #include "mlx/c/stream.h"
 #include "mlx/c/vector.h"
@@ -47,6 +49,30 @@ int mlx_ffi_call(
     mlx_dtype dtype,
     const char* name,
     mlx_ffi_call_fn call,
+    void* payload,
+    void (*drop)(void*),
+    const mlx_stream s);
+
+// An operand, and how many numbers its elements are apart along each axis of the result.
+typedef struct {
+  const void* data;
+  const int64_t* strides;
+} mlx_ffi_input;
+
+// Fills `outputs`, row by row, from `inputs`. An output may be the input of the same element.
+typedef void (*mlx_ffi_elements_fn)(void* payload, const mlx_ffi_input* inputs, void* const* outputs);
+
+// Arrays of the given shape and types that `call` will fill from the inputs, which broadcast to the
+// shape. At least one output. `payload` and the stream are as above.
+int mlx_ffi_elements(
+    mlx_vector_array* res,
+    const mlx_vector_array inputs,
+    const int* shape,
+    size_t rank,
+    const mlx_dtype* dtypes,
+    size_t outputs,
+    const char* name,
+    mlx_ffi_elements_fn call,
     void* payload,
     void (*drop)(void*),
     const mlx_stream s);

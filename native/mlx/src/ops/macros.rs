@@ -50,7 +50,7 @@ macro_rules! ops {
                 $((stringify!($name), &[$($(stringify!($attr)),+)?], ops!(@outputs $($outputs)?)),)*
             ];
 
-            fn variant(&self) -> &'static str {
+            pub(crate) fn variant(&self) -> &'static str {
                 match self { $(Self::$name { .. } => stringify!($name),)* }
             }
 

@@ -1,0 +1,332 @@
+//! Elementwise instructions of a program brought together, to be computed a tile at a time.
+//!
+//! MLX computes one operation after the other, each from memory and to memory, and takes
+//! microseconds for each. What is elementwise and connected becomes one operation that holds a
+//! program, `Fused`: on a CPU its results are computed together, on all cores, with the values that
+//! the operations have one by one (`plan`). Elsewhere its instructions are those of MLX.
+
+pub(crate) mod plan;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use crate::kernel;
+use crate::ops::Op;
+use crate::program::{Body, Instruction, Program};
+
+/// A fused program takes a register for each instruction, and the tiles are to fit the cache.
+const MOST: usize = 64;
+
+/// The instructions of a program and who uses which slot.
+pub(crate) struct Graph<'a> {
+    inputs: usize,
+    instructions: &'a [Instruction],
+    /// The first slot that each instruction fills.
+    firsts: Vec<usize>,
+    /// The instruction that fills each slot.
+    makers: Vec<Option<usize>>,
+    /// The instructions that use each slot.
+    users: Vec<Vec<usize>>,
+    returned: Vec<bool>,
+}
+
+/// Some instructions of a graph as a program.
+pub(crate) struct Piece {
+    pub(crate) program: Program,
+    /// The slots that it takes.
+    pub(crate) takes: Vec<u32>,
+    /// The slots that it fills.
+    pub(crate) fills: Vec<u32>,
+}
+
+impl<'a> Graph<'a> {
+    pub(crate) fn new(inputs: usize, instructions: &'a [Instruction], outputs: &[u32]) -> Self {
+        let mut makers = vec![None; inputs];
+        let mut firsts = Vec::with_capacity(instructions.len());
+        for (index, instruction) in instructions.iter().enumerate() {
+            firsts.push(makers.len());
+            let end = makers.len() + instruction.op.outputs();
+            makers.resize(end, Some(index));
+        }
+        let mut users = vec![Vec::new(); makers.len()];
+        for (index, instruction) in instructions.iter().enumerate() {
+            for slot in &instruction.operands {
+                users[*slot as usize].push(index);
+            }
+        }
+        let mut returned = vec![false; makers.len()];
+        for slot in outputs {
+            returned[*slot as usize] = true;
+        }
+        Self {
+            inputs,
+            instructions,
+            firsts,
+            makers,
+            users,
+            returned,
+        }
+    }
+
+    fn is_constant(&self, index: usize) -> bool {
+        matches!(self.instructions[index].op, Op::Constant(..))
+    }
+
+    /// The instructions that fill its operands.
+    fn sources(&self, index: usize) -> impl Iterator<Item = usize> {
+        let operands = self.instructions[index].operands.iter();
+        operands.filter_map(|slot| self.makers[*slot as usize])
+    }
+
+    /// `members`, in order, as a program. Constants that they use are part of it; each of them has
+    /// one result.
+    pub(crate) fn piece(&self, members: &[usize]) -> Option<Piece> {
+        let (mut takes, mut constants) = (Vec::new(), Vec::new());
+        for &index in members {
+            for &slot in &self.instructions[index].operands {
+                let maker = self.makers[slot as usize];
+                match maker {
+                    Some(maker) if self.is_constant(maker) => constants.push(slot),
+                    Some(maker) if members.binary_search(&maker).is_ok() => (),
+                    _ => takes.push(slot),
+                }
+            }
+        }
+        for slots in [&mut takes, &mut constants] {
+            slots.sort_unstable();
+            slots.dedup();
+        }
+        let own = members.iter().map(|index| self.firsts[*index] as u32);
+        let slots: Vec<u32> = [&takes[..], &constants[..]]
+            .concat()
+            .into_iter()
+            .chain(own)
+            .collect();
+        let place = |slot: &u32| slots.iter().position(|s| s == slot).map(|at| at as u32);
+        let makers = constants
+            .iter()
+            .filter_map(|slot| self.makers[*slot as usize]);
+        let instructions = makers.chain(members.iter().copied()).map(|index| {
+            let Instruction { op, operands } = &self.instructions[index];
+            let operands = operands.iter().map(place).collect::<Option<_>>()?;
+            let op = op.clone();
+            Some(Instruction { op, operands })
+        });
+        let outside = |user: &usize| members.binary_search(user).is_err();
+        let fills = members.iter().map(|index| self.firsts[*index]);
+        let fills: Vec<u32> = fills
+            .filter(|slot| self.returned[*slot] || self.users[*slot].iter().any(outside))
+            .map(|slot| slot as u32)
+            .collect();
+        let outputs = fills.iter().map(place).collect::<Option<_>>()?;
+        let program = Program::whole(takes.len(), instructions.collect::<Option<_>>()?, outputs);
+        Some(Piece {
+            program: program.ok()?,
+            takes,
+            fills,
+        })
+    }
+
+    /// The groups in an order in which each comes after those it needs, early ones first.
+    pub(crate) fn ordered(
+        &self,
+        groups: &[Vec<usize>],
+        skipped: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let mut group_of = vec![usize::MAX; self.instructions.len()];
+        for (group, members) in groups.iter().enumerate() {
+            for &index in members {
+                group_of[index] = group;
+            }
+        }
+        let (mut needs, mut needed_by) = (vec![0; groups.len()], vec![Vec::new(); groups.len()]);
+        for (group, members) in groups.iter().enumerate() {
+            let sources = members.iter().flat_map(|index| self.sources(*index));
+            let mut others: Vec<usize> = sources
+                .filter(|source| !skipped(*source))
+                .map(|source| group_of[source])
+                .filter(|other| *other != group && *other != usize::MAX)
+                .collect();
+            others.sort_unstable();
+            others.dedup();
+            needs[group] = others.len();
+            for other in others {
+                needed_by[other].push(group);
+            }
+        }
+        let first = |group: usize| Reverse((groups[group][0], group));
+        let ready = (0..groups.len()).filter(|group| needs[*group] == 0);
+        let mut ready: BinaryHeap<_> = ready.map(first).collect();
+        let mut order = Vec::with_capacity(groups.len());
+        while let Some(Reverse((_, group))) = ready.pop() {
+            order.push(group);
+            for &other in &needed_by[group] {
+                needs[other] -= 1;
+                if needs[other] == 0 {
+                    ready.push(first(other));
+                }
+            }
+        }
+        order
+    }
+}
+
+/// Sets of numbers that grow together.
+pub(crate) struct Sets(Vec<usize>);
+
+impl Sets {
+    pub(crate) fn new(count: usize) -> Self {
+        Self((0..count).collect())
+    }
+
+    pub(crate) fn find(&mut self, mut number: usize) -> usize {
+        while self.0[number] != number {
+            self.0[number] = self.0[self.0[number]];
+            number = self.0[number];
+        }
+        number
+    }
+
+    pub(crate) fn unite(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.find(a), self.find(b));
+        self.0[a.max(b)] = a.min(b);
+    }
+}
+
+/// The same program with its connected elementwise instructions fused, or nothing where there is
+/// nothing to fuse.
+pub(crate) fn fuse(
+    inputs: usize,
+    instructions: &[Instruction],
+    outputs: &[u32],
+) -> Option<(Vec<Instruction>, Vec<u32>)> {
+    let fusible: Vec<bool> = instructions.iter().map(|i| kernel::knows(&i.op)).collect();
+    if fusible.iter().filter(|fusible| **fusible).count() < 2 {
+        return None;
+    }
+    let graph = Graph::new(inputs, instructions, outputs);
+    let mut groups = components(&graph, &fusible);
+    if groups.iter().all(|members| members.len() < 2) {
+        return None;
+    }
+    groups.retain(|members| !graph.is_constant(members[0]));
+    let order = graph.ordered(&groups, |index| graph.is_constant(index));
+    let mut writer = Writer::new(&graph);
+    for group in order {
+        writer.write(&groups[group]);
+    }
+    let outputs = outputs.iter().map(|slot| writer.slot(*slot));
+    let outputs = outputs.collect();
+    Some((writer.instructions, outputs))
+}
+
+/// Connected elementwise instructions between which nothing else happens, in order; every other
+/// instruction is one of its own. Control is where one stretch of a program ends and another begins.
+fn components(graph: &Graph, fusible: &[bool]) -> Vec<Vec<usize>> {
+    let count = graph.instructions.len();
+    // How many others an instruction has to wait for at least, one after the other: what waits for
+    // as many can be done together.
+    let mut levels = vec![0; count];
+    let mut sets = Sets::new(count);
+    let mut stretch = 0;
+    for index in 0..count {
+        let is_control = graph.instructions[index].op.is_control();
+        let waits = graph
+            .sources(index)
+            .filter(|source| !graph.is_constant(*source));
+        let waits = waits.map(|source| match (fusible[index], fusible[source]) {
+            (true, false) => levels[source] + 1,
+            _ => levels[source],
+        });
+        levels[index] = waits.max().unwrap_or(0).max(stretch);
+        if is_control {
+            // Everything later waits for it, and it for everything earlier.
+            let before = levels[..=index].iter().max().copied().unwrap_or(0);
+            levels[index] = before;
+            stretch = before + 1;
+        }
+        if fusible[index] {
+            for source in graph.sources(index) {
+                if fusible[source] && levels[source] == levels[index] {
+                    sets.unite(index, source);
+                }
+            }
+        }
+    }
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut open = vec![usize::MAX; count];
+    for index in 0..count {
+        let set = sets.find(index);
+        // A long one goes on as another, which may need what came before.
+        if open[set] == usize::MAX || groups[open[set]].len() >= MOST {
+            open[set] = groups.len();
+            groups.push(Vec::new());
+        }
+        groups[open[set]].push(index);
+    }
+    groups
+}
+
+/// Writes a program anew, with slots of its own.
+struct Writer<'a> {
+    graph: &'a Graph<'a>,
+    instructions: Vec<Instruction>,
+    renamed: Vec<Option<u32>>,
+    next: u32,
+}
+
+impl<'a> Writer<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let inputs = graph.inputs as u32;
+        let mut renamed: Vec<Option<u32>> = (0..inputs).map(Some).collect();
+        renamed.resize(graph.makers.len(), None);
+        Self {
+            graph,
+            instructions: Vec::with_capacity(graph.instructions.len()),
+            renamed,
+            next: inputs,
+        }
+    }
+
+    /// Where a slot is now; a constant is written when it is first asked for.
+    fn slot(&mut self, slot: u32) -> u32 {
+        if let Some(renamed) = self.renamed[slot as usize] {
+            return renamed;
+        }
+        if let Some(maker) = self.graph.makers[slot as usize] {
+            self.put(self.graph.instructions[maker].op.clone(), &[], &[slot]);
+        }
+        self.next - 1
+    }
+
+    fn put(&mut self, op: Op, takes: &[u32], fills: &[u32]) {
+        let operands = takes.iter().map(|slot| self.slot(*slot)).collect();
+        for slot in fills {
+            self.renamed[*slot as usize] = Some(self.next);
+            self.next += 1;
+        }
+        self.instructions.push(Instruction { op, operands });
+    }
+
+    fn write(&mut self, members: &[usize]) {
+        let piece = (members.len() > 1)
+            .then(|| self.graph.piece(members))
+            .flatten();
+        match piece {
+            Some(piece) if piece.fills.is_empty() => (),
+            Some(piece) if !piece.takes.is_empty() => {
+                let body = Body(Arc::new(piece.program));
+                self.put(Op::Fused(body), &piece.takes, &piece.fills);
+            }
+            _ => {
+                for &index in members {
+                    let Instruction { op, operands } = &self.graph.instructions[index];
+                    let first = self.graph.firsts[index] as u32;
+                    let fills: Vec<u32> = (first..first + op.outputs() as u32).collect();
+                    self.put(op.clone(), operands, &fills);
+                }
+            }
+        }
+    }
+}
