@@ -110,7 +110,7 @@ defmodule Mlx.MixProject do
       source_ref: "v#{@version}",
       extras: ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] ++ Path.wildcard("guides/**/*.md"),
       groups_for_modules: [
-        Nx: ~r/^Elixir\.Mlx\.(Backend|Compiler|Defn|Fast|Quantization|Generation)/,
+        Nx: ~r/^Elixir\.Mlx\.(Backend|Compiler|Defn|Telemetry|Fast|Quantization|Generation)/,
         Core: ~r/^Elixir\.Mlx\.(Array|Program|Device|Stream|IO|Memory|Error)/
       ]
     ]

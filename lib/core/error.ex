@@ -21,22 +21,39 @@ defmodule Mlx.Error do
     * `:op` - the operation, a string, or `nil`
     * `:message` - what is wrong
     * `:operands` - the operands' types and shapes as a string, or `nil`
+    * `:function` - the compiled function that it happened in, as an entry of a stacktrace,
+      `{module, name, arity, location}`; `nil` for eager operations and saved programs. The message
+      names it with its file and line, where its module was compiled with debug information
+    * `:stage` - `:compile` where that function could not be compiled, `:run` where its program
+      failed, or `nil`
   """
+
+  alias Mlx.Source
 
   @type t :: %__MODULE__{
           kind: atom,
           op: String.t() | nil,
           message: String.t(),
-          operands: String.t() | nil
+          operands: String.t() | nil,
+          function: {module, atom, arity, keyword} | nil,
+          stage: :compile | :run | nil
         }
 
-  defexception [:kind, :op, :operands, message: "unknown error"]
+  defexception [:kind, :op, :operands, :function, :stage, message: "unknown error"]
 
   @impl true
-  def message(%__MODULE__{op: op, message: message, operands: operands}) do
+  def message(%__MODULE__{op: op, message: message, operands: operands} = error) do
     # MLX's own texts begin with the operation in brackets.
     prefix = if op && not String.starts_with?(message, "["), do: "#{op}: ", else: ""
     suffix = if operands, do: "\n\nOperands: #{operands}", else: ""
-    prefix <> message <> suffix
+    prefix <> message <> suffix <> place(error)
   end
+
+  defp place(%{function: nil}), do: ""
+  defp place(%{function: function, stage: stage}), do: place(stage, function)
+
+  @doc false
+  # Also for the exceptions of others that are raised while a function is compiled.
+  def place(:compile, function), do: "\n\nWhile compiling #{Source.format(function)}"
+  def place(_run, function), do: "\n\nIn the compiled function #{Source.format(function)}"
 end

@@ -30,6 +30,8 @@ defmodule Mlx do
     * `config :mlx, fallback: :raise` - what an operation that Mlx lacks does: `:silent` computes it
       with `Nx.BinaryBackend`, `:warn` says so as well, `:raise` raises
     * `config :mlx, compiler_cache_size: 512` - how many compiled functions are kept
+    * `config :mlx, compile_log: false` - `Mlx.Compiler` says nothing of compilations that take longer
+      than a second. `true` if left out: it logs them, at the level `:info`
   """
 
   alias Mlx.{Device, NIF}

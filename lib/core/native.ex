@@ -3,7 +3,7 @@ defmodule Mlx.Native do
   # Posts to workers, waits for those answers that are data, and raises what went wrong. Everything
   # above talks to the native side through here, and the only `receive` of the project is here.
 
-  alias Mlx.{Error, NIF}
+  alias Mlx.{Error, Event, NIF, Source}
 
   @type array :: NIF.array()
   @type worker :: NIF.worker()
@@ -55,11 +55,18 @@ defmodule Mlx.Native do
     end
   end
 
-  @doc "Checks a program once. `inputs` is their number, or their types and shapes to be checked at each run."
-  @spec build(non_neg_integer | [{Mlx.Array.type(), tuple}], NIF.instructions(), [non_neg_integer]) ::
-          program
-  def build(inputs, instructions, outputs) do
-    case NIF.program_new(inputs, inside_first(instructions), outputs) do
+  @doc """
+  Checks a program once. `inputs` is their number, or their types and shapes to be checked at each
+  run. Failures of its runs name `source`.
+  """
+  @spec build(
+          non_neg_integer | [{Mlx.Array.type(), tuple}],
+          NIF.instructions(),
+          [non_neg_integer],
+          Source.t() | nil
+        ) :: program
+  def build(inputs, instructions, outputs, source \\ nil) do
+    case NIF.program_new(inputs, inside_first(instructions), outputs, Source.label(source)) do
       {:ok, program} -> program
       {:error, failure} -> raise_failure(failure)
     end
@@ -316,6 +323,9 @@ defmodule Mlx.Native do
 
   # What the BEAM sees of an array is a few words, so its collector must be told.
   defp promised({:pressure, arrays}) do
+    for array <- Enum.take(arrays, 1),
+        do: Event.memory(%{cause: :pressure, device: device(array)})
+
     :erlang.garbage_collect()
     settle(arrays)
   end
@@ -389,8 +399,15 @@ defmodule Mlx.Native do
          do: sync(NIF.worker_of(array))
   end
 
-  @spec raise_failure({atom, String.t() | nil, String.t(), String.t() | nil}) :: no_return
-  defp raise_failure({kind, op, message, operands}) do
-    raise Error, kind: kind, op: op, message: message, operands: operands
+  @spec raise_failure({atom, String.t() | nil, String.t(), String.t() | nil, binary | nil}) ::
+          no_return
+  defp raise_failure({kind, op, message, operands, label}) do
+    raise Error,
+      kind: kind,
+      op: op,
+      message: message,
+      operands: operands,
+      function: Source.from_label(label),
+      stage: label && :run
   end
 end

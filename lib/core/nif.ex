@@ -13,7 +13,7 @@ defmodule Mlx.NIF do
   @type failure ::
           {:error,
            {kind :: atom, op :: String.t() | nil, message :: String.t(),
-            operands :: String.t() | nil}}
+            operands :: String.t() | nil, label :: binary | nil}}
   @type posted :: [array] | {:pressure, [array]} | :busy | :scattered | failure
   @type instructions :: [{op :: atom | tuple, operands :: [non_neg_integer]}]
 
@@ -81,9 +81,13 @@ defmodule Mlx.NIF do
   @spec run(worker | nil, instructions, [non_neg_integer], [array]) :: posted
   def run(_worker, _instructions, _outputs, _inputs), do: not_loaded()
 
-  @spec program_new(non_neg_integer | [{Mlx.Array.type(), tuple}], instructions, [non_neg_integer]) ::
-          {:ok, program} | failure
-  def program_new(_inputs, _instructions, _outputs), do: not_loaded()
+  @spec program_new(
+          non_neg_integer | [{Mlx.Array.type(), tuple}],
+          instructions,
+          [non_neg_integer],
+          label :: binary | nil
+        ) :: {:ok, program} | failure
+  def program_new(_inputs, _instructions, _outputs, _label), do: not_loaded()
 
   @spec program_run(worker | nil, program, [array]) :: posted
   def program_run(_worker, _program, _inputs), do: not_loaded()

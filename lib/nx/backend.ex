@@ -78,8 +78,7 @@ defmodule Mlx.Backend do
     * `:silent` does so without a word
     * `:raise` raises `Mlx.Error`
 
-  Each emits the telemetry event `[:mlx, :fallback]` with the metadata `:op`, the name of the
-  callback of `Nx.Backend`, the module of the block, or `:jit` for a function of `Mlx.Compiler`.
+  Each emits the event `[:mlx, :fallback]`, see `Mlx.Telemetry`.
 
   ## Transfer
 

@@ -25,9 +25,14 @@ defmodule Mlx.Compiler do
     * `:device` - the device that runs the program and holds its results: `:cpu`, `:gpu` or
       `{:gpu, index}`. Default: `Mlx.Device.default/0`. Arguments that live elsewhere are copied.
     * `:debug` - `true` compiles anew and prints the program, in MLX's operations.
-    * `:hooks` - a map of callbacks by the names of the hooks that they serve.
+    * `:hooks` - a map from the names of hooks to functions of one argument, which are called with
+      what the hook is given.
     * `:max_concurrency` - the number of partitions of an `Nx.Serving` per device. Default: 1.
+    * `:fuse` - whether operations may be fused, which can change the last bits of results. Default:
+      `true`. This version fuses nothing, so that both give the same bits; `false` promises the bits
+      of operation by operation in later versions as well.
 
+  A wrong value raises `ArgumentError`, also where the option has no effect.
   Other options are ignored: `Nx.Serving`, Axon and Bumblebee hand every compiler options that are
   meant for themselves or for another one, so an unknown key is no mistake of the caller.
 
@@ -58,65 +63,74 @@ defmodule Mlx.Compiler do
   The cache holds `config :mlx, compiler_cache_size: 512` programs and drops the least recently
   used. See `cache_info/0` and `clear_cache/0`.
 
-  ## Telemetry
+  ## Telemetry and progress
 
-  `[:mlx, :compile]` is a `:telemetry.span/3` around every compilation. Metadata: `:key`, the
-  function, and `:device`; at the stop event also `:instructions`, `:inputs` and `:outputs`, their
-  numbers. A call that finds its program in the cache emits nothing.
+  `Mlx.Telemetry` lists the events of compilations, calls and the cache. A compilation that takes
+  longer than a second says so by `Logger`, at the level `:info`, with the function's name, and again
+  after 2, 4, 8 seconds and so on; `config :mlx, compile_log: false` keeps it silent.
+
+  ## Errors
+
+  What a function under compilation raises is raised as it is. An `Mlx.Error` or `ArgumentError` of
+  the compiler names the function that it was compiling, and an `Mlx.Error` of a compiled program
+  the function that it was compiled from, with its file and line: `:function` in `Mlx.Error`.
   """
 
   @behaviour Nx.Defn.Compiler
 
-  alias Mlx.{Backend, Device, Native}
-  alias Mlx.Compiler.{Cache, Debug, Evaluated, Export, Output, Trace}
-  alias Nx.Defn.{Composite, Expr}
-  alias Nx.Tensor, as: T
+  alias Mlx.{Backend, Device}
+  alias Mlx.Compiler.{Build, Cache, Export, Options, Run}
 
   ## Nx.Defn.Compiler
 
   @impl true
   def __jit__(key, vars, fun, args_list, opts) do
-    hooks = Keyword.get(opts, :hooks, %{})
-    program = program(key, vars, fun, device(opts), hooks, opts[:debug] == true)
-    for args <- args_list, do: run(program, args, hooks)
+    options = Options.parse!(opts)
+    now = System.monotonic_time()
+    {program, cached?} = Build.fetch(key, vars, fun, options, now)
+    # A call does not count the compilation that it had to wait for.
+    start = if cached?, do: now, else: System.monotonic_time()
+    for args <- args_list, do: Run.run(program, args, options.hooks, key, cached?, start)
   end
 
   @impl true
   def __compile__(key, vars, fun, opts) do
-    device = device(opts)
-    hooks = Keyword.get(opts, :hooks, %{})
-    program = program(key, vars, fun, device, hooks, opts[:debug] == true)
+    options = Options.parse!(opts)
+    # Whatever becomes the default later.
+    options = %{options | device: Options.device(options)}
+    {program, _cached?} = Build.fetch(key, vars, fun, options, System.monotonic_time())
+    again = %{options | debug: false}
 
     fn args_list ->
+      start = System.monotonic_time()
+
       # The worker may have been restarted since, and the program and its constants are its own.
       program =
-        if program.worker == Device.worker(device),
+        if program.worker == Options.worker(options),
           do: program,
-          else: program(key, vars, fun, device, hooks, false)
+          else: key |> Build.fetch(vars, fun, again, start) |> elem(0)
 
-      for args <- args_list, do: run(program, args, hooks)
+      for args <- args_list, do: Run.run(program, args, options.hooks, key, true, start)
     end
   end
 
   @impl true
   def __partitions_options__(opts) do
+    options = Options.parse!(opts)
+
     devices =
-      case {opts[:device], device(opts)} do
+      case {options.device, Options.device(options)} do
         {nil, {:gpu, _}} -> for {:gpu, _} = gpu <- Device.list(), do: gpu
         {_, device} -> [device]
       end
 
-    count = Keyword.get(opts, :max_concurrency, 1)
-
-    unless is_integer(count) and count > 0 do
-      raise ArgumentError, ":max_concurrency must be a positive integer, got: #{inspect(count)}"
-    end
-
-    for device <- devices, _ <- 1..count, do: Keyword.put(opts, :device, device)
+    for device <- devices,
+        _ <- 1..options.max_concurrency,
+        do: Keyword.put(opts, :device, device)
   end
 
   @impl true
-  def __to_backend__(opts), do: {Backend, device: device(opts)}
+  def __to_backend__(opts), do: {Backend, device: opts |> Options.parse!() |> Options.device()}
 
   ## Public API
 
@@ -135,7 +149,7 @@ defmodule Mlx.Compiler do
   with the kind `:unsupported` where the compiler does, and for hooks.
 
   `opts` are those of `Nx.Defn.jit/2`. A program is bound to no device, so `:device` has no
-  effect.
+  effect; hooks with a callback in `:hooks` count as hooks.
 
   ## Examples
 
@@ -187,207 +201,4 @@ defmodule Mlx.Compiler do
   """
   @spec clear_cache() :: :ok
   def clear_cache, do: Cache.clear()
-
-  ## Programs
-
-  # A program belongs to its worker: the key names it, so that a restarted worker finds nothing.
-  # Callbacks of named hooks may change from call to call; which ones there are may not.
-  defp program(key, vars, fun, device, hooks, true) do
-    names = hooks |> Map.keys() |> Enum.sort()
-    compile(key, vars, fun, device, Device.worker(device), names, &IO.puts/1)
-  end
-
-  defp program(key, vars, fun, device, hooks, false) do
-    worker = Device.worker(device)
-    names = hooks |> Map.keys() |> Enum.sort()
-    cache_key = {version(key), worker, signature(vars), names}
-
-    case Cache.lookup(cache_key) do
-      nil -> Cache.fetch(cache_key, fn -> compile(key, vars, fun, device, worker, names) end)
-      program -> program
-    end
-  end
-
-  # A capture such as `&Mod.fun/1` stays equal when its module is compiled again, as happens in
-  # every Livebook; other functions do not.
-  defp version(key) do
-    case :erlang.fun_info(key, :type) do
-      {:type, :external} ->
-        {:module, module} = :erlang.fun_info(key, :module)
-        {key, module.module_info(:md5)}
-
-      {:type, :local} ->
-        key
-    end
-  end
-
-  defp compile(key, vars, fun, device, worker, hook_names, print \\ nil) do
-    metadata = %{key: key, device: device}
-
-    :telemetry.span([:mlx, :compile], metadata, fn ->
-      expr = fun.(vars)
-
-      case Trace.run(expr, vars, hooks: hook_names) do
-        :c128 ->
-          sizes = %{instructions: 0, inputs: length(Composite.flatten_list(vars)), outputs: 0}
-          {%{evaluated: expr, worker: worker, device: device}, Map.merge(metadata, sizes)}
-
-        trace ->
-          inputs = input_types(trace, vars)
-          if print, do: print.("#{inspect(key)}\n" <> Debug.text(trace, inputs))
-
-          program = %{
-            native: Native.build(inputs, trace.instructions, trace.outputs),
-            worker: worker,
-            device: device,
-            used: used(trace.parameters, 0),
-            captured: Enum.map(trace.captured, &upload(&1, device)),
-            output: Output.plan(expr),
-            effects: trace.effects |> Enum.map(&effect/1) |> List.to_tuple(),
-            attended?: trace.attended?
-          }
-
-          sizes = %{
-            instructions: length(trace.instructions),
-            inputs: length(inputs),
-            outputs: length(trace.outputs)
-          }
-
-          {program, Map.merge(metadata, sizes)}
-      end
-    end)
-  end
-
-  # Callbacks see vectorized axes as the leading axes that they are, as in the evaluator.
-  defp effect({:hook, callback, expr}), do: {:hook, callback, devectorized(expr)}
-
-  defp effect({:call, fun, expr, template, opts}),
-    do: {:call, fun, devectorized(expr), template, opts}
-
-  defp devectorized(expr), do: expr |> Composite.traverse(&Nx.devectorize/1) |> Output.plan()
-
-  # A run checks its inputs against these: a lazy container may hand over something else than it
-  # announced, and not all instructions could stand that.
-  defp input_types(trace, vars) do
-    vars = vars |> Composite.flatten_list() |> List.to_tuple()
-    parameters = for i <- trace.parameters, do: elem(vars, i)
-
-    for t <- parameters ++ trace.captured do
-      %T{type: type, shape: shape} = Nx.devectorize(t)
-      {Mlx.Type.held!(type), shape}
-    end
-  end
-
-  # Which of the flat arguments are inputs, ending with the last one that is.
-  defp used([], _position), do: []
-  defp used([position | rest], position), do: [true | used(rest, position + 1)]
-  defp used(parameters, position), do: [false | used(parameters, position + 1)]
-
-  # Everything about the arguments that tracing can see. A container's own fields are part of it.
-  defp signature(vars), do: Enum.map(vars, &signature_of/1)
-
-  defp signature_of(%T{type: type, shape: shape, names: names, vectorized_axes: axes}),
-    do: {type, shape, names, axes}
-
-  defp signature_of(tuple) when is_tuple(tuple),
-    do: tuple |> Tuple.to_list() |> signature() |> List.to_tuple()
-
-  defp signature_of(%_{} = struct) do
-    {container, :ok} = Nx.Container.traverse(struct, :ok, fn t, :ok -> {signature_of(t), :ok} end)
-    container
-  end
-
-  defp signature_of(%{} = map), do: :maps.map(fn _key, value -> signature_of(value) end, map)
-
-  defp run(%{evaluated: expr, device: device} = program, args, hooks) do
-    args = for arg <- args, do: fn -> placed(arg.(), program) end
-    Evaluated.run(expr, args, device, hooks)
-  end
-
-  defp run(%{attended?: true} = program, args, hooks) do
-    inputs = inputs(args, program.used, program)
-
-    refs =
-      Native.attend(program.native, inputs, program.worker, &attend(&1, &2, &3, program, hooks))
-
-    {result, []} = Output.fill(program.output, refs)
-    result
-  end
-
-  defp run(%{output: output} = program, args, hooks) do
-    inputs = inputs(args, program.used, program)
-    refs = Native.run_program(program.native, inputs, program.worker)
-    {result, refs} = Output.fill(output, refs)
-    if program.effects != {}, do: call_hooks(program.effects, refs, hooks)
-    result
-  end
-
-  defp call_hooks(effects, refs, hooks) do
-    effects
-    |> Tuple.to_list()
-    |> Enum.reduce(refs, fn {:hook, callback, plan}, refs ->
-      {value, refs} = Output.fill(plan, refs)
-      callback(callback, hooks).(value)
-      refs
-    end)
-  end
-
-  defp attend(:hook, id, refs, program, hooks) do
-    {:hook, callback, plan} = elem(program.effects, id)
-    {value, []} = Output.fill(plan, refs)
-    callback(callback, hooks).(value)
-  end
-
-  defp attend(:call, id, refs, program, _hooks) do
-    {:call, fun, plan, template, opts} = elem(program.effects, id)
-    {value, []} = Output.fill(plan, refs)
-    result = fun.(value, opts)
-
-    unless Nx.compatible?(template, result) do
-      raise "expected the runtime_call function to match the given output template " <>
-              "#{inspect(template)}, got: #{inspect(result)}"
-    end
-
-    for t <- Composite.flatten_list([result]), do: input(Nx.devectorize(t), program)
-  end
-
-  defp callback({:fn, fun}, _hooks), do: fun
-  defp callback({:named, name, default}, hooks), do: hooks[name] || default
-
-  defp inputs(_args, [], program), do: program.captured
-  defp inputs([_ | args], [false | used], program), do: inputs(args, used, program)
-
-  defp inputs([arg | args], [true | used], program),
-    do: [input(arg.(), program) | inputs(args, used, program)]
-
-  defp placed(%T{type: {:c, 128}} = tensor, _program), do: tensor
-  defp placed(tensor, program), do: %{tensor | data: %Backend{ref: input(tensor, program)}}
-
-  defp input(%T{data: %Backend{ref: ref}}, %{device: device} = program) do
-    case Native.device(ref) do
-      ^device -> ref
-      _other -> Native.copy_to(ref, program.worker)
-    end
-  end
-
-  defp input(%T{data: %Expr{}} = tensor, _program) do
-    raise ArgumentError,
-          "cannot pass a tensor expression as argument to defn, got: #{inspect(tensor)}"
-  end
-
-  defp input(tensor, %{device: device}), do: upload(tensor, device)
-
-  defp upload(tensor, device) do
-    %T{data: %Backend{ref: ref}} = Nx.backend_copy(tensor, {Backend, device: device})
-    ref
-  end
-
-  ## Devices
-
-  defp device(opts) do
-    case Keyword.get(opts, :device) do
-      nil -> Device.default()
-      device -> Device.normalize!(device)
-    end
-  end
 end

@@ -8,6 +8,9 @@ defmodule Mlx.Compiler.Cache do
   # full. The build itself runs in the caller, whose process dictionary Nx reads while tracing;
   # should the caller raise or die, its waiters are told to try again and one of them builds.
   # Without the process (the application is not started) functions are compiled, only not kept.
+  #
+  # Events are emitted by the callers, whose processes a slow handler may keep. A hit is on the path
+  # of every call and has none of its own: the event of the run says that there was one.
 
   use GenServer
 
@@ -27,32 +30,51 @@ defmodule Mlx.Compiler.Cache do
     GenServer.start_link(__MODULE__, opts, name: __MODULE__)
   end
 
-  @doc "The entry under `key`, or nil. Counts as a use."
-  @spec lookup(term) :: term | nil
-  def lookup(key) do
+  @doc "The entry under `key`, or nil. Counts as a use, at the time `now`."
+  @spec lookup(term, integer) :: term | nil
+  def lookup(key, now \\ System.monotonic_time()) do
     {value, used, hits} = :ets.lookup_element(@table, key, 2)
-    :atomics.put(used, 1, System.monotonic_time())
+    :atomics.put(used, 1, now)
     :counters.add(hits, 1, 1)
     value
   catch
     :error, :badarg -> nil
   end
 
-  @doc "The entry under `key`, built by `build` unless another process does so first."
-  @spec fetch(term, (-> value)) :: value when value: term
-  def fetch(key, build) do
+  @doc """
+  The entry under `key`, built by `build` unless another process does so first. `metadata` is that
+  of the events.
+  """
+  @spec fetch(term, map, (-> value)) :: value when value: term
+  def fetch(key, metadata \\ %{}, build) do
     case call({:lock, key}) do
-      :ready -> lookup(key) || fetch(key, build)
-      :retry -> fetch(key, build)
-      :build -> build_locked(key, build)
+      :ready ->
+        lookup(key) || fetch(key, metadata, build)
+
+      :retry ->
+        fetch(key, metadata, build)
+
+      {:build, sizes} ->
+        :telemetry.execute([:mlx, :cache, :miss], sizes, metadata)
+        build_locked(key, metadata, build)
+
       # Either this process is already building `key`, further up its stack, or there is no cache.
-      :uncached -> build.()
+      :uncached ->
+        build.()
     end
   end
 
-  defp build_locked(key, build) do
+  defp build_locked(key, metadata, build) do
     value = build.()
-    call({:put, key, value})
+
+    case call({:put, key, value}) do
+      %{count: count} = sizes when count > 0 ->
+        :telemetry.execute([:mlx, :cache, :eviction], sizes, metadata)
+
+      _ ->
+        :ok
+    end
+
     value
   catch
     kind, reason ->
@@ -62,7 +84,10 @@ defmodule Mlx.Compiler.Cache do
 
   @doc "Drops every entry. Builds that are running still add theirs."
   @spec clear() :: :ok
-  def clear, do: with(:uncached <- call(:clear), do: :ok)
+  def clear do
+    with %{} = sizes <- call(:clear), do: :telemetry.execute([:mlx, :cache, :clear], sizes, %{})
+    :ok
+  end
 
   @doc "What the cache holds and has seen."
   @spec info() :: info
@@ -121,28 +146,31 @@ defmodule Mlx.Compiler.Cache do
     used = :atomics.new(1, signed: true)
     :atomics.put(used, 1, System.monotonic_time())
     :ets.insert(@table, {key, {value, used, state.hits}, state.next, used})
+    before = state.evictions
     state = evict(%{state | next: state.next + 1})
-    {:reply, :ok, unlock(key, :ready, state)}
+    sizes = Map.put(sizes(state), :count, state.evictions - before)
+    {:reply, sizes, unlock(key, :ready, state)}
   end
 
   def handle_call({:release, key}, _from, state), do: {:reply, :ok, unlock(key, :retry, state)}
 
   def handle_call(:clear, _from, state) do
+    count = :ets.info(@table, :size)
     :ets.delete_all_objects(@table)
-    {:reply, :ok, state}
+    {:reply, Map.put(sizes(state), :count, count), state}
   end
 
   def handle_call(:info, _from, state) do
     info = %{
-      entries: :ets.info(@table, :size),
-      limit: state.limit,
       hits: :counters.get(state.hits, 1),
       misses: state.misses,
       evictions: state.evictions
     }
 
-    {:reply, info, state}
+    {:reply, Map.merge(sizes(state), info), state}
   end
+
+  defp sizes(state), do: %{entries: :ets.info(@table, :size), limit: state.limit}
 
   @impl true
   def handle_info({:DOWN, monitor, :process, _pid, _reason}, state) do
@@ -164,7 +192,7 @@ defmodule Mlx.Compiler.Cache do
         misses: state.misses + 1
     }
 
-    {:reply, :build, state}
+    {:reply, {:build, sizes(state)}, state}
   end
 
   defp unlock(key, answer, state) do

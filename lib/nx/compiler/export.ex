@@ -5,19 +5,24 @@ defmodule Mlx.Compiler.Export do
 
   @behaviour Nx.Defn.Compiler
 
-  alias Mlx.Compiler.{Closed, Trace, Unsupported}
+  alias Mlx.Compiler.{Build, Closed, Options, Trace, Unsupported}
+  alias Mlx.Source
   alias Nx.Defn.Composite
   alias Nx.Tensor, as: T
 
   @impl true
-  def __jit__(_key, vars, fun, [_args], _opts) do
+  def __jit__(key, vars, fun, [_args], opts) do
+    hooks = opts |> Options.parse!() |> Options.hook_names()
     params = Composite.flatten_list(vars)
+    expr = fun.(vars)
 
-    case Trace.run(fun.(vars), vars, keep: length(params)) do
-      :c128 -> Unsupported.node!(:c128)
-      %{effects: [_ | _]} -> Unsupported.node!(:export)
-      trace -> [program(trace, Enum.map(params, &Nx.devectorize/1))]
-    end
+    Build.naming(Source.entry(key), fn ->
+      case Trace.run(expr, vars, keep: length(params), hooks: hooks) do
+        :c128 -> Unsupported.node!(:c128)
+        %{effects: [_ | _]} -> Unsupported.node!(:export)
+        trace -> [program(trace, Enum.map(params, &Nx.devectorize/1))]
+      end
+    end)
   end
 
   @impl true

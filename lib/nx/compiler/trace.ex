@@ -2,9 +2,9 @@ defmodule Mlx.Compiler.Trace do
   @moduledoc false
   # The one walk over an `Nx.Defn.Expr` graph: every node is visited once, lowered by `Mlx.Lower`
   # and appended to one flat program. It is pure, so what a function compiles to can be tested
-  # without native code.
+  # without native code; the one thing that it does is to count what it lowers, where asked to.
 
-  alias Mlx.Compiler.{Control, Counter, Effects, Function, Scope, Unsupported}
+  alias Mlx.Compiler.{Control, Counter, Effects, Function, Progress, Scope, Unsupported}
   alias Mlx.Lower
   alias Mlx.Program.Builder
   alias Nx.Defn.{Composite, Expr}
@@ -28,6 +28,9 @@ defmodule Mlx.Compiler.Trace do
 
   @operations Map.new(Lower.table())
 
+  # Nodes that only say where a value comes from.
+  @no_operations [:parameter, :tensor, :metadata, :elem]
+
   @doc """
   Compiles `container`, whose parameters are those in `vars`, into one program.
 
@@ -39,7 +42,8 @@ defmodule Mlx.Compiler.Trace do
   Otherwise it is `:attended?`, and says when each is to be called.
 
   Options: `:keep`, how many of the first parameters are inputs even when they are not used;
-  `:hooks`, the names of hooks that the call gives a callback to.
+  `:hooks`, the names of hooks that the call gives a callback to; `:counters`, where to count the
+  operations that are lowered, see `Mlx.Compiler.Progress`.
 
   Answers `:c128` for a function that computes with complex numbers of that type, or takes or
   returns them: MLX has none.
@@ -70,7 +74,8 @@ defmodule Mlx.Compiler.Trace do
       root: [container],
       shared: nil,
       effects: [],
-      hook_names: Keyword.get(opts, :hooks, [])
+      hook_names: Keyword.get(opts, :hooks, []),
+      counters: opts[:counters]
     }
 
     state =
@@ -117,6 +122,7 @@ defmodule Mlx.Compiler.Trace do
         {value, state}
 
       %{} ->
+        if op not in @no_operations, do: Progress.tick(state.counters)
         {outer?, parent} = Scope.outer?(id, state.parent)
         state = %{state | parent: parent}
         {value, state} = if outer?, do: Scope.outer(t, state), else: node(op, args, t, state)

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
+use std::sync::Arc;
 
 /// A failure. Cloned freely: it poisons every result computed from the one that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +54,14 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// A failure of a program that has a label.
+    #[error("{error}")]
+    Labelled {
+        /// The label, see [`crate::Program::with_label`].
+        label: Arc<[u8]>,
+        /// What failed.
+        error: Box<Error>,
+    },
 }
 
 /// The result of anything here.
@@ -69,6 +78,7 @@ impl Error {
             Self::Cancelled => "cancelled",
             Self::Deallocated => "deallocated",
             Self::Panic { .. } => "panic",
+            Self::Labelled { error, .. } => error.kind(),
         }
     }
 
@@ -78,6 +88,7 @@ impl Error {
             Self::InvalidArgument { op, .. }
             | Self::Native { op, .. }
             | Self::OutOfMemory { op, .. } => Some(op),
+            Self::Labelled { error, .. } => error.op(),
             _ => None,
         }
     }
@@ -106,7 +117,29 @@ impl Error {
             Self::InvalidArgument { operands, .. } | Self::Native { operands, .. } => {
                 operands.as_deref()
             }
+            Self::Labelled { error, .. } => error.operands(),
             _ => None,
+        }
+    }
+
+    /// The label of the program that failed, if it has one.
+    pub fn label(&self) -> Option<&[u8]> {
+        match self {
+            Self::Labelled { label, .. } => Some(label),
+            _ => None,
+        }
+    }
+
+    /// Says which program failed. Where a program inside of it, or an operand, has said so already,
+    /// that stays: it is where the failure comes from.
+    #[must_use]
+    pub(crate) fn labelled(self, label: Option<&Arc<[u8]>>) -> Self {
+        match (label, self) {
+            (Some(label), error) if error.label().is_none() => Self::Labelled {
+                label: label.clone(),
+                error: Box::new(error),
+            },
+            (_, error) => error,
         }
     }
 

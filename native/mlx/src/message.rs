@@ -96,7 +96,7 @@ impl Run {
 impl Attend {
     pub(crate) fn begin(self, context: Option<&mut Context>) {
         let Some(context) = context else {
-            return (self.done)(Err(Error::Stopped));
+            return (self.done)(Err(self.program.failure(Error::Stopped)));
         };
         let inputs = self.inputs.iter().map(Input::get).collect();
         let streams = context.streams.clone();

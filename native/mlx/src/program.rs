@@ -41,6 +41,8 @@ pub struct Program {
     len: usize,
     /// How it is computed, where it is a fused one.
     plans: Plans,
+    /// What its maker calls it, which its failures tell.
+    label: Option<Arc<[u8]>>,
 }
 
 /// A run polls the programs inside of each other, and so needs stack for each.
@@ -173,6 +175,7 @@ impl Program {
             depth: 1,
             len,
             plans: Plans::default(),
+            label: None,
         }
     }
 
@@ -181,6 +184,18 @@ impl Program {
     pub fn with_signature(mut self, signature: Vec<(Dtype, Shape)>) -> Self {
         self.signature = Some(signature);
         self
+    }
+
+    /// Has the failures of its runs name it. The bytes mean something to its maker alone.
+    #[must_use]
+    pub fn with_label(mut self, label: Arc<[u8]>) -> Self {
+        self.label = Some(label);
+        self
+    }
+
+    /// A failure of this program. An operand's own is not one, and does not come here.
+    pub(crate) fn failure(&self, error: Error) -> Error {
+        error.labelled(self.label.as_ref())
     }
 
     fn check(&self, index: usize, input: &Array) -> Result<()> {
@@ -252,7 +267,8 @@ impl Program {
             cancelled,
             attended,
         };
-        control::now(self, self.slots(inputs)?, &run)
+        let slots = self.slots(inputs)?;
+        control::now(self, slots, &run).map_err(|error| self.failure(error))
     }
 
     /// The inputs in their slots.
@@ -270,7 +286,8 @@ impl Program {
         let mut slots: Slots = Vec::with_capacity(self.inputs + self.steps.len());
         for (index, input) in inputs.enumerate() {
             let input = input?;
-            self.check(index, &input)?;
+            self.check(index, &input)
+                .map_err(|error| self.failure(error))?;
             slots.push(Some(input));
         }
         for &slot in &self.unused {

@@ -20,6 +20,7 @@ pub(crate) type Done = Box<dyn FnOnce(Result<Promises>) + Send>;
 
 /// A run that somebody attends, between two polls.
 pub(crate) struct Task {
+    program: Arc<Program>,
     running: Running<'static>,
     answer: Answer,
     yielded: Rc<Cell<bool>>,
@@ -40,6 +41,7 @@ impl Task {
             answer: answer.clone(),
             yielded: yielded.clone(),
         };
+        let whole = program.clone();
         let running = Box::pin(async move {
             let run = Run {
                 streams: &streams,
@@ -47,9 +49,11 @@ impl Task {
                 attended: Some(&attended),
             };
             let slots = program.slots(inputs.into_iter())?;
-            control::perform(&program, slots, &run).await
+            let performed = control::perform(&program, slots, &run).await;
+            performed.map_err(|error| program.failure(error))
         });
         Self {
+            program: whole,
             running,
             answer,
             yielded,
@@ -93,7 +97,7 @@ impl Drop for Task {
     /// Every caller is answered, also of a task that was stopped in the middle.
     fn drop(&mut self) {
         if let Some(done) = self.done.take() {
-            done(Err(Error::Stopped));
+            done(Err(self.program.failure(Error::Stopped)));
         }
     }
 }

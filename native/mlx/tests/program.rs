@@ -6,7 +6,7 @@ use common::*;
 
 use std::sync::Arc;
 
-use mlx::{Dtype, Op, Program, Shape, memory};
+use mlx::{Dtype, Error, Op, Program, Promise, Shape, Worker, memory};
 
 #[test]
 fn runs_over_slots_and_returns_any_of_them() {
@@ -50,6 +50,45 @@ fn several_results_take_several_slots() {
     let a = array(&w, &[2, 2], &[2f32, 0.0, 0.0, 3.0]);
     let made = w.run(Arc::new(program), inputs(&[&a])).unwrap();
     assert_eq!(read::<f32>(&w, &made[0]).unwrap(), [-2.0, -3.0]);
+}
+
+/// What reading the first result of `program` on `x` answers.
+fn failure_of(w: &Worker, program: &Arc<Program>, x: &Arc<Promise>) -> (Error, Arc<Promise>) {
+    let made = w.run(program.clone(), inputs(&[x])).unwrap();
+    (read::<f32>(w, &made[0]).unwrap_err(), made[0].clone())
+}
+
+fn labelled(op: Op, label: &[u8]) -> Arc<Program> {
+    let program = Program::new(1, vec![instruction(op, &[0])], vec![1]).unwrap();
+    Arc::new(program.with_label(Arc::from(label)))
+}
+
+#[test]
+fn failures_tell_the_label_of_the_program_they_come_from() {
+    let w = worker();
+    let x = array(&w, &[2], &[1f32, 2.0]);
+    let squeezes = labelled(Op::SqueezeAxes(vec![7]), b"first");
+    let (error, poisoned) = failure_of(&w, &squeezes, &x);
+    assert_eq!(error.label(), Some(&b"first"[..]));
+    assert_eq!((error.kind(), error.op()), ("native", Some("SqueezeAxes")));
+    assert!(error.operands().is_some());
+
+    // What is computed from it keeps the first label, and what fails without one gets none.
+    let negates = labelled(Op::Negative, b"second");
+    let (error, _) = failure_of(&w, &negates, &poisoned);
+    assert_eq!(error.label(), Some(&b"first"[..]));
+    let unlabelled = run(&w, Op::SqueezeAxes(vec![7]), &[&x]);
+    let (error, _) = failure_of(&w, &negates, &unlabelled[0]);
+    assert_eq!(error.label(), None);
+
+    // An input of another shape is the run's own failure.
+    let signature = vec![(Dtype::Float32, Shape::new(vec![3]).unwrap())];
+    let checked = Program::new(1, vec![], vec![0]).unwrap();
+    let checked = checked
+        .with_signature(signature)
+        .with_label(Arc::from(&b"third"[..]));
+    let (error, _) = failure_of(&w, &Arc::new(checked), &x);
+    assert_eq!(error.label(), Some(&b"third"[..]));
 }
 
 #[test]

@@ -117,14 +117,19 @@ impl<'a> Decoder<'a> for DeviceTerm {
     }
 }
 
-/// `{:error, {kind, op, message, operands}}`.
+/// `{:error, {kind, op, message, operands, label}}`.
 pub struct Failure(pub Error);
 
 impl Encoder for Failure {
     fn encode<'a>(&self, env: Env<'a>) -> Term<'a> {
         let kind = atom(env, self.0.kind());
         let op = self.0.op().map(mlx::ops::snake_case);
-        let described = (kind, op, self.0.to_string(), self.0.operands());
+        let label = self.0.label().map(|label| {
+            let mut binary = rustler::NewBinary::new(env, label.len());
+            binary.copy_from_slice(label);
+            Term::from(binary)
+        });
+        let described = (kind, op, self.0.to_string(), self.0.operands(), label);
         (atoms::error(), described).encode(env)
     }
 }

@@ -168,8 +168,8 @@ fn described(program: &Program, operands: &Known) -> Option<Known> {
                     .iter()
                     .map(|slot| &known[*slot as usize]);
                 let types: SmallVec<[Dtype; 4]> = slots.clone().map(|(dtype, _)| *dtype).collect();
-                let dims = slots.map(|(_, dims)| dims);
-                let dims = dims.fold(Some(Dims::new()), |all, dims| broadcast(&all?, dims));
+                let mut dims = slots.map(|(_, dims)| dims);
+                let dims = dims.try_fold(Dims::new(), |all, dims| broadcast(&all, dims));
                 (kernel::result(op, &types)?, dims?)
             }
         };

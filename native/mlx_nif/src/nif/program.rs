@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mlx::program::ProgramRef;
 use mlx::{Busy, Dtype, Error, Inputs, Instruction, Program, Promises, Result, Shape, Worker};
-use rustler::{Encoder, Env, ListIterator, ResourceArc, Term};
+use rustler::{Binary, Encoder, Env, ListIterator, ResourceArc, Term};
 
 use super::array::handles;
 use crate::terms::{ArrayRef, Failure, WorkerRef, atoms, reason};
@@ -27,13 +27,14 @@ fn run<'a>(
 }
 
 /// Checks instructions once, to be run many times. The inputs are given by their number, or by
-/// their types and shapes, which each run then checks.
+/// their types and shapes, which each run then checks. A label comes back with the failures of runs.
 #[rustler::nif(schedule = "DirtyCpu")]
 fn program_new<'a>(
     env: Env<'a>,
     inputs: Term<'a>,
     instructions: Term<'a>,
     outputs: Vec<u32>,
+    label: Option<Binary<'a>>,
 ) -> Term<'a> {
     let built = match inputs.decode::<usize>() {
         Ok(count) => build(count, instructions, outputs),
@@ -42,6 +43,10 @@ fn program_new<'a>(
             Ok(program.with_signature(signature))
         }),
     };
+    let built = built.map(|program| match label {
+        Some(label) => program.with_label(Arc::from(label.as_slice())),
+        None => program,
+    });
     match built {
         Ok(program) => (atoms::ok(), ResourceArc::new(ProgramRef(Arc::new(program)))).encode(env),
         Err(error) => Failure(error).encode(env),

@@ -1,0 +1,181 @@
+defmodule Mlx.Compiler.Build do
+  @moduledoc false
+  # From a function and the types of its arguments to a program that is ready to run: found in the
+  # cache, or traced, lowered and built.
+
+  alias Mlx.{Backend, Native, Source}
+  alias Mlx.Compiler.{Cache, Debug, Options, Output, Progress, Trace}
+  alias Nx.Defn.Composite
+  alias Nx.Tensor, as: T
+
+  @typedoc "What a call needs. A function with c128 in it has an expression in place of a program."
+  @type program :: map
+
+  @doc """
+  The program of a function for arguments like `vars`, and whether it was there.
+
+  A program belongs to its worker, and its key names that, so that a restarted worker finds nothing.
+  `now` is the time of the call, for the cache to note.
+  """
+  @spec fetch(fun, [term], fun, Options.t(), integer) :: {program, cached? :: boolean}
+  def fetch(key, vars, fun, %Options{debug: true} = options, _now),
+    do: {compile(key, vars, fun, options, Options.worker(options)), false}
+
+  def fetch(key, vars, fun, options, now) do
+    worker = Options.worker(options)
+    cache_key = {version(key), worker, signature(vars), Options.hook_names(options)}
+
+    case Cache.lookup(cache_key, now) do
+      nil ->
+        metadata = %{key: key, device: Options.device(options)}
+        compile = fn -> compile(key, vars, fun, options, worker) end
+        {Cache.fetch(cache_key, metadata, compile), false}
+
+      program ->
+        {program, true}
+    end
+  end
+
+  # A capture such as `&Mod.fun/1` stays equal when its module is compiled again, as happens in
+  # every Livebook; other functions do not.
+  defp version(key) do
+    case :erlang.fun_info(key, :type) do
+      {:type, :external} ->
+        {:module, module} = :erlang.fun_info(key, :module)
+        {key, module.module_info(:md5)}
+
+      {:type, :local} ->
+        key
+    end
+  end
+
+  # Everything about the arguments that tracing can see. A container's own fields are part of it.
+  defp signature(vars), do: Enum.map(vars, &signature_of/1)
+
+  defp signature_of(%T{type: type, shape: shape, names: names, vectorized_axes: axes}),
+    do: {type, shape, names, axes}
+
+  defp signature_of(tuple) when is_tuple(tuple),
+    do: tuple |> Tuple.to_list() |> signature() |> List.to_tuple()
+
+  defp signature_of(%_{} = struct) do
+    {container, :ok} = Nx.Container.traverse(struct, :ok, fn t, :ok -> {signature_of(t), :ok} end)
+    container
+  end
+
+  defp signature_of(%{} = map), do: :maps.map(fn _key, value -> signature_of(value) end, map)
+
+  ## Compilation
+
+  defp compile(key, vars, fun, options, worker) do
+    source = Source.entry(key)
+    metadata = %{key: key, device: Options.device(options)}
+
+    :telemetry.span([:mlx, :compile], metadata, fn ->
+      {program, sizes, times} =
+        Progress.watch(source, &compile(source, vars, fun, options, worker, &1))
+
+      {program, times, Map.merge(metadata, sizes)}
+    end)
+  end
+
+  # What the function itself raises is raised as it is: its stacktrace has the line.
+  defp compile(source, vars, fun, options, worker, progress) do
+    {expr, trace_time} = Progress.phase(progress, :trace, fn -> fun.(vars) end)
+    opts = [hooks: Options.hook_names(options), counters: progress.counters]
+
+    {trace, lower_time} =
+      Progress.phase(progress, :lower, fn ->
+        naming(source, fn -> Trace.run(expr, vars, opts) end)
+      end)
+
+    {{program, sizes}, build_time} =
+      Progress.phase(progress, :build, fn ->
+        naming(source, fn -> build(trace, expr, vars, source, options, worker) end)
+      end)
+
+    times = %{trace: trace_time, lower: lower_time, build: build_time}
+    if options.debug and trace != :c128, do: IO.puts(Debug.summary(trace, times))
+    {program, Map.put(sizes, :operations, Progress.operations(progress)), times}
+  end
+
+  defp build(:c128, expr, vars, source, options, worker) do
+    if options.debug, do: IO.puts(Debug.text(:c128, source, vars, expr))
+    device = Options.device(options)
+    program = %{evaluated: expr, source: source, worker: worker, device: device}
+    {program, %{instructions: 0, inputs: length(Composite.flatten_list(vars)), outputs: 0}}
+  end
+
+  defp build(trace, expr, vars, source, options, worker) do
+    inputs = input_types(trace, vars)
+    device = Options.device(options)
+    output = Output.plan(expr)
+    if options.debug, do: IO.puts(Debug.text(trace, source, vars, expr))
+
+    program = %{
+      native: Native.build(inputs, trace.instructions, trace.outputs, source),
+      worker: worker,
+      device: device,
+      used: used(trace.parameters, 0),
+      captured: Enum.map(trace.captured, &upload(&1, device)),
+      output: output,
+      effects: trace.effects |> Enum.map(&effect/1) |> List.to_tuple(),
+      attended?: trace.attended?
+    }
+
+    sizes = %{
+      instructions: length(trace.instructions),
+      inputs: length(inputs),
+      outputs: length(trace.outputs)
+    }
+
+    {program, sizes}
+  end
+
+  @doc "Calls `fun`. What Mlx raises there says that it happened while compiling `source`."
+  @spec naming(Source.t() | nil, (-> result)) :: result when result: var
+  def naming(nil, fun), do: fun.()
+
+  def naming(source, fun) do
+    fun.()
+  rescue
+    error in Mlx.Error ->
+      reraise %{error | function: source, stage: :compile}, __STACKTRACE__
+
+    error in ArgumentError ->
+      message = Exception.message(error) <> Mlx.Error.place(:compile, source)
+      reraise %{error | message: message}, __STACKTRACE__
+  end
+
+  # Callbacks see vectorized axes as the leading axes that they are, as in the evaluator.
+  defp effect({:hook, callback, expr}), do: {:hook, callback, devectorized(expr)}
+
+  defp effect({:call, fun, expr, template, opts}),
+    do: {:call, fun, devectorized(expr), template, opts}
+
+  defp devectorized(expr), do: expr |> Composite.traverse(&Nx.devectorize/1) |> Output.plan()
+
+  # A run checks its inputs against these: a lazy container may hand over something else than it
+  # announced, and not all instructions could stand that.
+  defp input_types(trace, vars) do
+    vars = vars |> Composite.flatten_list() |> List.to_tuple()
+    parameters = for i <- trace.parameters, do: elem(vars, i)
+
+    for t <- parameters ++ trace.captured do
+      %T{type: type, shape: shape} = Nx.devectorize(t)
+      {Mlx.Type.held!(type), shape}
+    end
+  end
+
+  # Which of the flat arguments are inputs, ending with the last one that is.
+  defp used([], _position), do: []
+  defp used([position | rest], position), do: [true | used(rest, position + 1)]
+  defp used(parameters, position), do: [false | used(parameters, position + 1)]
+
+  @doc "The tensor on the device."
+  @spec upload(Nx.Tensor.t(), Mlx.Device.t()) :: Native.array()
+  def upload(tensor, device) do
+    %T{data: %Backend{ref: ref}} = Nx.backend_copy(tensor, {Backend, device: device})
+    ref
+  end
+end

@@ -1,0 +1,92 @@
+defmodule Mlx.Compiler.Options do
+  @moduledoc false
+  # The options of the compiler, checked in one place. Every call of a jitted function comes
+  # through here, so it is one pass over what is usually an empty list.
+
+  alias Mlx.Device
+
+  @enforce_keys [:device, :hooks, :debug, :fuse, :max_concurrency]
+  defstruct [:device, :hooks, :debug, :fuse, :max_concurrency]
+
+  @type t :: %__MODULE__{
+          device: Device.t() | nil,
+          hooks: %{optional(atom) => (term -> term)},
+          debug: boolean,
+          fuse: boolean,
+          max_concurrency: pos_integer
+        }
+
+  @doc """
+  The options among `opts` that are the compiler's, checked. Others are left alone: Nx, Axon and
+  Bumblebee hand every compiler what is meant for themselves or for another one.
+  """
+  @spec parse!(keyword) :: t
+  def parse!([]),
+    do: %__MODULE__{device: nil, hooks: %{}, debug: false, fuse: true, max_concurrency: 1}
+
+  # Of a key that is there twice the first one counts, as Keyword has it.
+  def parse!([{:device, device} | rest]),
+    do: %{parse!(rest) | device: device && Device.normalize!(device)}
+
+  def parse!([{:hooks, hooks} | rest]), do: %{parse!(rest) | hooks: hooks!(hooks)}
+  def parse!([{:debug, debug} | rest]), do: %{parse!(rest) | debug: boolean!(:debug, debug)}
+  def parse!([{:fuse, fuse} | rest]), do: %{parse!(rest) | fuse: boolean!(:fuse, fuse)}
+
+  def parse!([{:max_concurrency, count} | rest]),
+    do: %{parse!(rest) | max_concurrency: positive!(:max_concurrency, count)}
+
+  def parse!([_other | rest]), do: parse!(rest)
+
+  @doc "The device that is asked for, or the default one."
+  @spec device(t) :: Device.t()
+  def device(%__MODULE__{device: nil}), do: Device.default()
+  def device(%__MODULE__{device: device}), do: device
+
+  @doc "The worker that runs the programs."
+  @spec worker(t) :: Mlx.Native.worker()
+  def worker(options), do: options |> device() |> Device.worker()
+
+  @doc """
+  The names of the hooks that get a callback. Callbacks may change from call to call, which ones
+  there are is part of a program.
+  """
+  @spec hook_names(t) :: [atom]
+  def hook_names(%__MODULE__{hooks: hooks}) when hooks == %{}, do: []
+  def hook_names(%__MODULE__{hooks: hooks}), do: hooks |> Map.keys() |> Enum.sort()
+
+  defp boolean!(_key, value) when is_boolean(value), do: value
+
+  defp boolean!(key, value) do
+    raise ArgumentError,
+          "the option #{inspect(key)} must be true or false, got: #{inspect(value)}"
+  end
+
+  defp positive!(_key, value) when is_integer(value) and value > 0, do: value
+
+  defp positive!(key, value) do
+    raise ArgumentError,
+          "the option #{inspect(key)} must be a positive integer, got: " <>
+            inspect(value)
+  end
+
+  defp hooks!(hooks) when hooks == %{}, do: hooks
+
+  defp hooks!(%{} = hooks) when not is_struct(hooks) do
+    for {name, callback} <- hooks do
+      unless is_atom(name) and is_function(callback, 1) do
+        raise ArgumentError,
+              "the option :hooks must be a map from the names of hooks, atoms, to " <>
+                "functions of one argument, such as %{name: &IO.inspect/1}; got " <>
+                "#{inspect(callback)} for #{inspect(name)}. Leave out a hook that nothing is to serve"
+      end
+    end
+
+    hooks
+  end
+
+  defp hooks!(hooks) do
+    raise ArgumentError,
+          "the option :hooks must be a map from the names of hooks to functions of " <>
+            "one argument, such as %{name: &IO.inspect/1}, got: #{inspect(hooks)}"
+  end
+end

@@ -1,0 +1,130 @@
+defmodule Mlx.Compiler.Run do
+  @moduledoc false
+  # Calls of a compiled function: its arguments become inputs, the program is posted, and results
+  # are put into the container that the function returns.
+
+  alias Mlx.{Backend, Native}
+  alias Mlx.Backend.Fallback
+  alias Mlx.Compiler.{Build, Evaluated, Output}
+  alias Nx.Defn.{Composite, Expr}
+  alias Nx.Tensor, as: T
+
+  @doc """
+  Runs `program` and emits `[:mlx, :run, :stop]`, or `[:mlx, :run, :exception]`. The call began at
+  `start`.
+  """
+  @spec run(Build.program(), [(-> Nx.Tensor.t())], map, fun, boolean, integer) :: Nx.Container.t()
+  def run(program, args, hooks, key, cached?, start) do
+    result = run(program, args, hooks)
+
+    # There is no event at the start: each takes a tenth of what a call does.
+    :telemetry.execute(
+      [:mlx, :run, :stop],
+      %{duration: System.monotonic_time() - start},
+      %{key: key, device: program.device, cached?: cached?, mode: mode(program)}
+    )
+
+    result
+  catch
+    kind, reason ->
+      :telemetry.execute(
+        [:mlx, :run, :exception],
+        %{duration: System.monotonic_time() - start},
+        %{
+          key: key,
+          device: program.device,
+          cached?: cached?,
+          mode: mode(program),
+          kind: kind,
+          reason: reason,
+          stacktrace: __STACKTRACE__
+        }
+      )
+
+      :erlang.raise(kind, reason, __STACKTRACE__)
+  end
+
+  # What the duration stands for: posting, or the whole run.
+  defp mode(%{attended?: false}), do: :posted
+  defp mode(%{attended?: true}), do: :attended
+  defp mode(%{evaluated: _}), do: :evaluated
+
+  defp run(%{evaluated: expr, device: device} = program, args, hooks) do
+    Build.naming(program.source, fn -> Fallback.permit!(:jit) end)
+    args = for arg <- args, do: fn -> placed(arg.(), program) end
+    Evaluated.run(expr, args, device, hooks)
+  end
+
+  defp run(%{attended?: true} = program, args, hooks) do
+    inputs = inputs(args, program.used, program)
+
+    refs =
+      Native.attend(program.native, inputs, program.worker, &attend(&1, &2, &3, program, hooks))
+
+    {result, []} = Output.fill(program.output, refs)
+    result
+  end
+
+  defp run(%{output: output} = program, args, hooks) do
+    inputs = inputs(args, program.used, program)
+    refs = Native.run_program(program.native, inputs, program.worker)
+    {result, refs} = Output.fill(output, refs)
+    if program.effects != {}, do: call_hooks(program.effects, refs, hooks)
+    result
+  end
+
+  defp call_hooks(effects, refs, hooks) do
+    effects
+    |> Tuple.to_list()
+    |> Enum.reduce(refs, fn {:hook, callback, plan}, refs ->
+      {value, refs} = Output.fill(plan, refs)
+      callback(callback, hooks).(value)
+      refs
+    end)
+  end
+
+  defp attend(:hook, id, refs, program, hooks) do
+    {:hook, callback, plan} = elem(program.effects, id)
+    {value, []} = Output.fill(plan, refs)
+    callback(callback, hooks).(value)
+  end
+
+  defp attend(:call, id, refs, program, _hooks) do
+    {:call, fun, plan, template, opts} = elem(program.effects, id)
+    {value, []} = Output.fill(plan, refs)
+    result = fun.(value, opts)
+
+    unless Nx.compatible?(template, result) do
+      raise "expected the runtime_call function to match the given output template " <>
+              "#{inspect(template)}, got: #{inspect(result)}"
+    end
+
+    for t <- Composite.flatten_list([result]), do: input(Nx.devectorize(t), program)
+  end
+
+  defp callback({:fn, fun}, _hooks), do: fun
+  defp callback({:named, name, default}, hooks), do: hooks[name] || default
+
+  defp inputs(_args, [], program), do: program.captured
+  defp inputs([_ | args], [false | used], program), do: inputs(args, used, program)
+
+  defp inputs([arg | args], [true | used], program),
+    do: [input(arg.(), program) | inputs(args, used, program)]
+
+  defp placed(%T{type: {:c, 128}} = tensor, _program), do: tensor
+  defp placed(tensor, program), do: %{tensor | data: %Backend{ref: input(tensor, program)}}
+
+  defp input(%T{data: %Backend{ref: ref}}, %{device: device} = program) do
+    case Native.device(ref) do
+      ^device -> ref
+      _other -> Native.copy_to(ref, program.worker)
+    end
+  end
+
+  defp input(%T{data: %Expr{}} = tensor, _program) do
+    raise ArgumentError,
+          "cannot pass a tensor expression as argument to defn, got: #{inspect(tensor)}"
+  end
+
+  defp input(tensor, %{device: device}), do: Build.upload(tensor, device)
+end
