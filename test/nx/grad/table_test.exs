@@ -115,16 +115,12 @@ defmodule Mlx.Grad.TableTest do
     inner = [strides: [1, 2]]
     grid = wave({3, 5}, 0.1)
 
-    scatter =
-      &{&1,
-       [
-         {fn x ->
-            apply(Nx, &1, [x, wave({2, 2}), 0.5, {2, 2}, [strides: [2, 2], padding: :valid]])
-          end, wave({4, 4})},
-         {fn y ->
-            apply(Nx, &1, [wave({4, 4}), y, 0.5, {2, 2}, [strides: [2, 2], padding: :valid]])
-          end, wave({2, 2})}
-       ]}
+    scatter = fn op ->
+      opts = [strides: [2, 2], padding: :valid]
+      run = fn x, y -> apply(Nx, op, [x, y, 0.5, {2, 2}, opts]) end
+      own = fn x -> run.(x, Nx.multiply(x[[0..1, 0..1]], 2)) end
+      {op, [{own, wave({4, 4})}, {&run.(wave({4, 4}), &1), wave({2, 2})}]}
+    end
 
     [
       sum: [{&Nx.sum(&1, axes: [1]), x}, {&Nx.sum(&1, axes: [0, 2], keep_axes: true), x}],
@@ -189,9 +185,11 @@ defmodule Mlx.Grad.TableTest do
       {Nx.pow(q, 2), Nx.pow(r, 2)}
     end
 
+    # Its values only: the signs of its vectors are not those of Nx's default function, which the
+    # gradient goes through. And all must be used, or Nx fails to make a gradient.
     svd = fn x ->
       {u, s, vt} = Nx.LinAlg.svd(x, full_matrices?: false)
-      {s, Nx.dot(Nx.multiply(Nx.slice_along_axis(u, 0, Nx.size(s), axis: 1), Nx.pow(s, 2)), vt)}
+      Nx.add(s, Nx.multiply(0, Nx.add(Nx.sum(u), Nx.sum(vt))))
     end
 
     cumulative =
@@ -220,7 +218,6 @@ defmodule Mlx.Grad.TableTest do
            {&Nx.LinAlg.solve(&1, wave({3, 2})), matrix},
            {&Nx.LinAlg.solve(Nx.multiply(matrix, 2), &1), wave({3})}
          ]},
-        # Whatever the signs, and the singular vectors: Nx has them otherwise than LAPACK.
         {Nx.Block.LinAlg.QR, [{qr, matrix}, {qr, tall}]},
         {Nx.Block.LinAlg.LU, [{&(&1 |> Nx.LinAlg.lu() |> Tuple.delete_at(0)), matrix}]},
         {Nx.Block.LinAlg.SVD, [{svd, matrix}, {svd, tall}]}
@@ -317,14 +314,10 @@ defmodule Mlx.Grad.TableTest do
 
   test "the gradient of every operation and block" do
     for {name, samples} <- table(), {fun, x} <- samples do
-      try do
-        assert name in Mlx.Zoo.ops(Nx.Defn.debug_expr(fun).(x)),
-               "#{inspect(name)} is not computed"
+      assert name in Mlx.Zoo.ops(Nx.Defn.debug_expr(fun).(x)),
+             "#{inspect(name)} is not computed"
 
-        assert_gradient(name, fun, x)
-      rescue
-        e -> IO.puts("FAIL #{inspect(name)} #{String.slice(Exception.message(e), 0, 900)}")
-      end
+      assert_gradient(name, fun, x)
     end
   end
 
