@@ -226,7 +226,10 @@ defmodule Mlx.Compiler.Control do
 
       {_true, %{iterations: left}} when left > 0 ->
         # Loops inside draw on the same number of iterations.
-        {bindings, state} = Enum.map_reduce(body, %{state | iterations: left - 1}, &bind/2)
+        {bindings, state} =
+          Enum.zip(body, params)
+          |> Enum.map_reduce(%{state | iterations: left - 1}, &rebind/2)
+
         nodes = state.nodes + map_size(state.memo)
         if nodes > @max_nodes, do: throw({__MODULE__, :too_large})
         iterate(bindings, params, condition, body, %{state | nodes: nodes})
@@ -243,9 +246,32 @@ defmodule Mlx.Compiler.Control do
     end
   end
 
+  # In its gradients, Nx has loops whose body makes another type than the variable has.
+  defp rebind({t, param}, state) do
+    case bind(t, state) do
+      {slot, state} when is_integer(slot) -> converted(slot, t, param, state)
+      known -> known
+    end
+  end
+
+  defp returned(body, params, state),
+    do: Enum.zip(body, params) |> Enum.map_reduce(state, &return/2)
+
+  defp return({t, param}, state) do
+    {[slot], state} = Trace.slots([t], state)
+    converted(slot, t, param, state)
+  end
+
+  defp converted(slot, %T{type: type}, %T{type: type}, state), do: {slot, state}
+
+  defp converted(slot, t, %T{type: type}, state) do
+    leaf = Trace.leaf(t, slot)
+    Trace.add(Lower.lower(:as_type, %{leaf | type: type}, [leaf]), state)
+  end
+
   defp rolled([initial, params, [condition], body], :unknown, t, state) do
     {start, state} = Trace.slots(initial, state)
-    {body, body_uses, state} = Scope.inside(params, body, state, &Trace.slots(body, &1))
+    {body, body_uses, state} = Scope.inside(params, body, state, &returned(body, params, &1))
 
     {condition, condition_uses, state} =
       Scope.inside(params, [condition], state, fn state ->
@@ -260,7 +286,7 @@ defmodule Mlx.Compiler.Control do
 
   # Counters that nothing but the condition needs are not counted.
   defp rolled([initial, params, _condition, body], {trips, ends}, t, state) do
-    {program, uses, state} = Scope.inside(params, body, state, &repeat(body, ends, &1))
+    {program, uses, state} = Scope.inside(params, body, state, &repeat(body, params, ends, &1))
     all? = length(elem(program, 2)) == length(body)
     kept = for number <- ends, do: all? or number == nil
     {start, state} = Trace.slots(for({true, t} <- Enum.zip(kept, initial), do: t), state)
@@ -270,12 +296,15 @@ defmodule Mlx.Compiler.Control do
   end
 
   # Neither takes nor returns the variables whose end is known, if nothing else needs them.
-  defp repeat(body, ends, state) do
-    {slots, state} = Trace.slots(for({t, nil} <- Enum.zip(body, ends), do: t), state)
+  defp repeat(body, params, ends, state) do
+    {unknown, theirs} =
+      Enum.unzip(for {t, param, nil} <- Enum.zip([body, params, ends]), do: {t, param})
+
+    {slots, state} = returned(unknown, theirs, state)
     counted = for {number, i} <- Enum.with_index(ends), number != nil, do: i
 
     if slots == [] or Scope.uses?(counted, slots, state),
-      do: Trace.slots(body, state),
+      do: returned(body, params, state),
       else: {slots, Scope.without(counted, state)}
   end
 

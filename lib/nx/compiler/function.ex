@@ -48,10 +48,13 @@ defmodule Mlx.Compiler.Function do
     Nx.Defn.jit_apply(fun, templates, compiler: __MODULE__, on_conflict: :force)
   end
 
-  @doc "The body of a `fun` node, whose parameters are an element and what is so far."
-  @spec of([T.t()], T.t(), Nx.Type.t(), Nx.Type.t()) :: Body.t()
-  def of(params, body, element, acc) do
-    case Trace.run(body, params, keep: 2) do
+  @doc """
+  The body of a `fun` node, whose parameters are an element and what is so far, and hooks of what
+  names have a callback: none can be called from there.
+  """
+  @spec of([T.t()], T.t(), Nx.Type.t(), Nx.Type.t(), [atom]) :: Body.t()
+  def of(params, body, element, acc, hooks \\ []) do
+    case Trace.run(body, params, keep: 2, hooks: hooks) do
       :c128 ->
         Unsupported.node!(:c128)
 

@@ -94,7 +94,9 @@ defmodule Mlx.Compiler.Run do
     {value, []} = Output.fill(plan, refs)
     result = fun.(value, opts)
 
-    unless Nx.compatible?(template, result) do
+    flat = Composite.traverse(template, &Nx.devectorize/1)
+
+    unless Nx.compatible?(template, result) or Nx.compatible?(flat, result) do
       raise "expected the runtime_call function to match the given output template " <>
               "#{inspect(template)}, got: #{inspect(result)}"
     end

@@ -236,7 +236,7 @@ defmodule Mlx.Compiler.Trace do
   of them as it is.
   """
   def argument(%T{data: %Expr{op: :fun, args: [params, body, _name]}, type: type}, state),
-    do: {Function.of(params, body, type, type), state}
+    do: {Function.of(params, body, type, type, state.hook_names), state}
 
   def argument(%T{data: %Expr{}} = t, state) do
     {slot, state} = value(t, state)

@@ -52,10 +52,11 @@ defmodule Mlx.Lower.Decompose do
       identity = {{:broadcast_to, List.to_tuple(batch ++ [m, m])}, [identity]}
       node = {:qr, [{{:concatenate_axis, rank - 1}, [x, identity]}]}
       grown = List.to_tuple(batch ++ [m, n + m])
-      [back({:elem, node, 0}, q), back(slice_axis({:elem, node, 1}, grown, rank - 1, 0, n), r)]
+      upper = slice_axis({:elem, node, 1}, grown, rank - 1, 0, n)
+      signed({:elem, node, 0}, upper, q, r)
     else
       node = {:qr, [x]}
-      [back({:elem, node, 0}, q), back({:elem, node, 1}, r)]
+      signed({:elem, node, 0}, {:elem, node, 1}, q, r)
     end
   end
 
@@ -91,6 +92,39 @@ defmodule Mlx.Lower.Decompose do
     off_diagonal = {:equal, [{{:eye, n, n, 0, {:u, 8}}, []}, const(0, {:u, 8})]}
     fine = {{:all_axes, axes(nil, out.shape), false}, [{:logical_or, [positive, off_diagonal]}]}
     from_bool({:logical_not, [fine]})
+  end
+
+  # Nx's reflections leave a positive diagonal in R, LAPACK's mostly a negative one. Its gradient
+  # takes the factors of its default function and what was computed with ours, which only fit if
+  # they have the same signs. The last row of a matrix that is not tall was not reflected: its sign
+  # follows from the others, for the determinant of Q stays. Where Q has a 1, nothing was reflected.
+  defp signed(q, r, %{type: type} = out, %{shape: shape} = r_out) do
+    type = compute_type(type)
+    rank = tuple_size(shape)
+    {rows, n} = {elem(shape, rank - 2), elem(shape, rank - 1)}
+    m = elem(out.shape, rank - 2)
+    {zero, one} = {const(0, type), const(1, type)}
+    below = {:less, [diagonal(r, rows, n, rank - 1, type), zero]}
+    turn = {:logical_and, [below, {:not_equal, [diagonal(q, m, rows, rank - 2, type), one]}]}
+    signs = where(turn, const(-1, type), one)
+    signs = if m > n, do: signs, else: last_sign(signs, rows, rank - 2, one)
+
+    columns = {{:expand_dims_axes, [rank - 2]}, [signs]}
+    # A zero stays one without a sign.
+    row = {{:expand_dims_axes, [rank - 1]}, [signs]}
+    upper = where({:equal, [r, zero]}, r, {:multiply, [r, row]})
+    [back({:multiply, [q, columns]}, out), back(upper, r_out)]
+  end
+
+  defp diagonal(tree, rows, columns, axis, type) do
+    on = {:not_equal, [{{:eye, rows, columns, 0, {:u, 8}}, []}, const(0, {:u, 8})]}
+    {{:sum_axes, [axis], false}, [where(on, tree, const(0, type))]}
+  end
+
+  defp last_sign(signs, count, axis, one) do
+    last = {:equal, [Create.arange(count, {:u, 32}), const(count - 1, {:u, 32})]}
+    others = where(last, one, signs)
+    where(last, {{:prod_axes, [axis], true}, [others]}, others)
   end
 
   defp first(tree, shape, axis, count), do: slice_axis(tree, shape, axis, 0, count)
