@@ -185,7 +185,7 @@ defmodule Mlx.Ecosystem.AxonTest do
       trained = capture(run)
 
       :telemetry.detach(id)
-      assert %Axon.ModelState{} = trained
+      assert is_map_key(trained.data, "dense_1")
       compiled = for _ <- 1..4, do: assert_received({:compiled, _}) |> elem(1)
       assert Enum.uniq(tl(compiled)) == [List.last(compiled)]
 
