@@ -23,7 +23,7 @@ choose_nx() {
   NX_MISSING=""
   if [ -n "${MLX_WITHOUT_NX:-}" ]; then
     NX_MISSING="MLX_WITHOUT_NX is set"
-  elif [ -d "${MLX_DEPS_PATH:-$HOME/.mlx/deps}/nx" ] || [ -d deps/nx ]; then
+  elif [ -d "${MLX_DEPS_PATH:-$HOME/.mlx/deps}/nx" ] || { [ -d deps/nx ] && [ -d deps/scholar ]; }; then
     :
   elif ! mix help hex >/dev/null 2>&1; then
     NX_MISSING="neither Hex nor ${MLX_DEPS_PATH:-~/.mlx/deps}/nx is there: mix local.hex, then mix deps.get"

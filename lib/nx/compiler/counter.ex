@@ -9,7 +9,7 @@ defmodule Mlx.Compiler.Counter do
   alias Nx.Defn.Expr
   alias Nx.Tensor, as: T
 
-  @arithmetic [:add, :subtract, :multiply, :min, :max]
+  @arithmetic [:add, :subtract, :multiply, :quotient, :remainder, :min, :max]
   @comparisons [:equal, :not_equal, :less, :less_equal, :greater, :greater_equal]
   @logical [:logical_and, :logical_or, :logical_xor]
   @binary @arithmetic ++ @comparisons ++ @logical
@@ -142,6 +142,7 @@ defmodule Mlx.Compiler.Counter do
 
   defp binary(op, a, b, type, out) do
     case compute(op, wrap(a, type), wrap(b, type)) do
+      nil -> nil
       truth when is_boolean(truth) -> to_number(truth)
       number -> wrap(number, out)
     end
@@ -150,6 +151,9 @@ defmodule Mlx.Compiler.Counter do
   defp compute(:add, a, b), do: a + b
   defp compute(:subtract, a, b), do: a - b
   defp compute(:multiply, a, b), do: a * b
+  defp compute(division, _a, 0) when division in [:quotient, :remainder], do: nil
+  defp compute(:quotient, a, b), do: div(a, b)
+  defp compute(:remainder, a, b), do: rem(a, b)
   defp compute(:min, a, b), do: min(a, b)
   defp compute(:max, a, b), do: max(a, b)
   defp compute(:equal, a, b), do: a == b

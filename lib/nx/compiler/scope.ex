@@ -7,7 +7,7 @@ defmodule Mlx.Compiler.Scope do
   # therefore numbers results from a base no program reaches, and inputs in the order met below it;
   # the end renumbers both.
 
-  alias Mlx.Compiler.Trace
+  alias Mlx.Compiler.{Home, Trace}
   alias Mlx.Program.Builder
   alias Nx.Defn.Expr
   alias Nx.Tensor, as: T
@@ -116,10 +116,7 @@ defmodule Mlx.Compiler.Scope do
     if is_map_key(parent.memo, id) do
       {true, parent}
     else
-      parent = %{
-        parent
-        | shared: parent.shared || Nx.Defn.Tree.scope_ids(List.to_tuple(parent.root))
-      }
+      parent = %{parent | shared: parent.shared || Home.ids(parent.root)}
 
       if is_map_key(parent.shared, id) do
         {true, parent}

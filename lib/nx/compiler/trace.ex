@@ -37,7 +37,7 @@ defmodule Mlx.Compiler.Trace do
   `:parameters` lists the positions of the parameters that became inputs, in input order;
   `:captured` the constant tensors that follow them.
 
-  `:effects` are the hooks and calls, by number. Where all of them are hooks at the top level, the
+  `:effects` are the hooks and calls, by number. Where all of them are hooks outside of loops, the
   program has what they are called with as further outputs, so that nobody need wait for it.
   Otherwise it is `:attended?`, and says when each is to be called.
 

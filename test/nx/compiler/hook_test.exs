@@ -56,6 +56,12 @@ defmodule Mlx.Compiler.HookTest do
       if(x > 0, do: if(x > 10, do: y + 1, else: x), else: x) + y
     end
 
+    # The branch that is not always taken is met inside of the second cond first.
+    defn used_twice(x) do
+      y = if x > 0, do: x, else: hook(x * 2, &send(self(), {:negative, Nx.to_number(&1)}))
+      if(x > 10, do: y + 1, else: y - 1) + y
+    end
+
     defn loop_branch(x) do
       {_, x} =
         while {i = 0, x}, i < 4 do
@@ -92,6 +98,21 @@ defmodule Mlx.Compiler.HookTest do
     end
 
     defn printed(x), do: print_value(Nx.sum(x))
+  end
+
+  # Hands out the trace of a function instead of its results.
+  defmodule Traced do
+    @behaviour Nx.Defn.Compiler
+
+    @impl true
+    def __jit__(_key, vars, fun, [_args], _opts), do: [Mlx.Compiler.Trace.run(fun.(vars), vars)]
+
+    @impl true
+    def __compile__(_key, _vars, _fun, _opts), do: raise("unused")
+    @impl true
+    def __partitions_options__(opts), do: [opts]
+    @impl true
+    def __to_backend__(_opts), do: {Nx.BinaryBackend, []}
   end
 
   setup do
@@ -212,6 +233,18 @@ defmodule Mlx.Compiler.HookTest do
     for x <- [-3, 3, 30], fun <- [&Hooked.shared/1, &Hooked.shared_outside/1] do
       {_, messages} = assert_same(fun, [x])
       assert length(messages) <= 1
+    end
+  end
+
+  test "in a branch whose value serves another are called when it is taken" do
+    for x <- [3, 30], do: assert({_, []} = assert_same(&Hooked.used_twice/1, [x]))
+    assert {_, [negative: -6]} = assert_same(&Hooked.used_twice/1, [-3])
+  end
+
+  test "of a loop that is written out are called as it goes" do
+    for {fun, attended?} <- [{&Hooked.loop/1, true}, {&Hooked.named/1, false}] do
+      args = [Nx.template({}, :s32)]
+      assert %{attended?: ^attended?} = Nx.Defn.jit_apply(fun, args, compiler: Traced)
     end
   end
 

@@ -48,6 +48,16 @@ defmodule Mlx.Compiler.TraceTest do
       sum
     end
 
+    defn alternate(x) do
+      {_, x} =
+        while {i = 3, x}, i < 6 do
+          odd = Nx.remainder(i, 2) == Nx.quotient(i, 3)
+          {i + 1, if(odd, do: Nx.exp(x), else: Nx.sort(x))}
+        end
+
+      x
+    end
+
     defn choose(p, x), do: if(p, do: Nx.exp(x), else: x)
     defn parity(x), do: if(Nx.equal(1, 1), do: Nx.exp(x), else: x)
   end
@@ -148,6 +158,9 @@ defmodule Mlx.Compiler.TraceTest do
     assert {:where, [_, _, _]} = List.last(instructions) |> then(&{elem(&1, 0), elem(&1, 1)})
 
     assert %{instructions: [{:exp, [0]}]} = trace(&Loops.parity/1, [f32()])
+
+    assert %{instructions: [{:exp, [0]}, {{:sort_axis, 0}, [1]}, {:exp, [2]}]} =
+             trace(&Loops.alternate/1, [f32()])
   end
 
   test "vectorized tensors have all of their axes" do
