@@ -68,7 +68,7 @@ defmodule Mlx.Compiler do
   @behaviour Nx.Defn.Compiler
 
   alias Mlx.{Backend, Device, Native}
-  alias Mlx.Compiler.{Cache, Debug, Evaluated, Export, Output, Trace}
+  alias Mlx.Compiler.{Cache, Debug, Evaluated, Export, Key, Order, Output, Trace}
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
 
@@ -200,32 +200,27 @@ defmodule Mlx.Compiler do
   defp program(key, vars, fun, device, hooks, false) do
     worker = Device.worker(device)
     names = hooks |> Map.keys() |> Enum.sort()
-    cache_key = {version(key), worker, signature(vars), names}
+    cache_key = {Key.of(key), worker, signature(vars), names}
 
-    case Cache.lookup(cache_key) do
-      nil -> Cache.fetch(cache_key, fn -> compile(key, vars, fun, device, worker, names) end)
-      program -> program
-    end
+    program =
+      with nil <- Cache.lookup(cache_key) do
+        Cache.fetch(cache_key, fn ->
+          key |> compile(vars, fun, device, worker, names) |> without_expression()
+        end)
+      end
+
+    with %{evaluated: nil} <- program, do: %{program | evaluated: fun.(vars)}
   end
 
-  # A capture such as `&Mod.fun/1` stays equal when its module is compiled again, as happens in
-  # every Livebook; other functions do not.
-  defp version(key) do
-    case :erlang.fun_info(key, :type) do
-      {:type, :external} ->
-        {:module, module} = :erlang.fun_info(key, :module)
-        {key, module.module_info(:md5)}
-
-      {:type, :local} ->
-        key
-    end
-  end
+  # What the cache holds is copied, which an expression must not be: see Mlx.Compiler.Key.
+  defp without_expression(%{evaluated: _expr} = program), do: %{program | evaluated: nil}
+  defp without_expression(program), do: program
 
   defp compile(key, vars, fun, device, worker, hook_names, print \\ nil) do
     metadata = %{key: key, device: device}
 
     :telemetry.span([:mlx, :compile], metadata, fn ->
-      expr = fun.(vars)
+      expr = Order.traced(fn -> fun.(vars) end)
 
       case Trace.run(expr, vars, hooks: hook_names) do
         :c128 ->

@@ -38,10 +38,7 @@ defmodule Mlx.Conformance.File do
     )
 
     unconsolidate()
-
-    for name <- ~w(helpers container backends),
-        do: compile(checkout, "nx/test/support/#{name}.ex")
-
+    for path <- support(file), do: compile(checkout, path)
     compile(checkout, file <> ".exs")
 
     # After compiling: tensors in attributes of the tests cannot hold references.
@@ -50,10 +47,7 @@ defmodule Mlx.Conformance.File do
     if part == "compiled", do: Nx.Defn.global_default_options(compiler: Mlx.Compiler)
     count_fallbacks()
 
-    # Some of them read fixtures.
-    [project | _] = Path.split(file)
-    checkout |> Path.join(project) |> File.cd!(fn -> ExUnit.run() end)
-
+    ExUnit.run()
     outcome = report(Collector.tests(), part, file)
     File.write!(result, :erlang.term_to_binary(outcome))
   end

@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.Control do
   # branches all are computed and the result is selected: neither waits for a value. Other loops
   # and branches become operations that hold programs.
 
-  alias Mlx.Compiler.{Counter, Scope, Trace}
+  alias Mlx.Compiler.{Counter, Order, Scope, Trace}
   alias Mlx.Lower
   alias Nx.Defn.{Expr, Tree}
   alias Nx.Tensor, as: T
@@ -120,7 +120,9 @@ defmodule Mlx.Compiler.Control do
 
   defp whole(exprs, state), do: exprs |> Enum.flat_map(&Trace.flatten/1) |> Trace.slots(state)
 
-  defp others(clauses, last, t, state) do
+  defp others([{predicate, _body} | _rest] = clauses, last, t, state) do
+    state = Order.effects([predicate], state)
+
     case branch(clauses, last, t, state) do
       {slots, state} when is_tuple(slots) -> {Tuple.to_list(slots), state}
       {slot, state} -> {[slot], state}
@@ -199,7 +201,7 @@ defmodule Mlx.Compiler.Control do
         {bindings, state}
 
       {_true, %{iterations: left}} when left > 0 ->
-        {bindings, state} = Enum.map_reduce(body, state, &bind/2)
+        {bindings, state} = Enum.map_reduce(body, Order.effects(body, state), &bind/2)
         nodes = state.nodes + map_size(state.memo)
         if nodes > @max_nodes, do: throw({__MODULE__, :too_large})
         iterate(bindings, params, condition, body, %{state | iterations: left - 1, nodes: nodes})

@@ -7,7 +7,7 @@ defmodule Mlx.Compiler.Scope do
   # therefore numbers results from a base no program reaches, and inputs in the order met below it;
   # the end renumbers both.
 
-  alias Mlx.Compiler.Trace
+  alias Mlx.Compiler.{Order, Trace}
   alias Mlx.Program.Builder
   alias Nx.Defn.Expr
   alias Nx.Tensor, as: T
@@ -88,7 +88,7 @@ defmodule Mlx.Compiler.Scope do
         inner
       end)
 
-    {outputs, inner} = walk.(inner)
+    {outputs, inner} = exprs |> Enum.flat_map(&Trace.flatten/1) |> Order.effects(inner) |> walk.()
     {program, inputs} = numbered(outputs, inner)
     {program, for({{:outer, slot}, _} <- inputs, do: slot), inner.parent}
   end

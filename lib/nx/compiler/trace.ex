@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.Trace do
   # and appended to one flat program. It is pure, so what a function compiles to can be tested
   # without native code.
 
-  alias Mlx.Compiler.{Control, Counter, Effects, Function, Scope, Unsupported}
+  alias Mlx.Compiler.{Control, Counter, Effects, Function, Order, Scope, Unsupported}
   alias Mlx.Lower
   alias Mlx.Program.Builder
   alias Nx.Defn.{Composite, Expr}
@@ -57,6 +57,8 @@ defmodule Mlx.Compiler.Trace do
           into: %{},
           do: {id, {:parameter, i}}
 
+    hook_names = Keyword.get(opts, :hooks, [])
+
     state = %{
       builder: Scope.builder(),
       memo: %{},
@@ -69,7 +71,8 @@ defmodule Mlx.Compiler.Trace do
       root: [container],
       shared: nil,
       effects: [],
-      hook_names: Keyword.get(opts, :hooks, [])
+      hook_names: hook_names,
+      effectful: Order.effectful(flatten(container), hook_names)
     }
 
     state =
@@ -78,6 +81,7 @@ defmodule Mlx.Compiler.Trace do
         state
       end)
 
+    state = Order.effects(flatten(container), state)
     {outputs, state} = slots(flatten(container), state)
     effects = Enum.reverse(state.effects)
     attended? = Enum.any?(effects, &(&1.at == :nested))
@@ -169,7 +173,8 @@ defmodule Mlx.Compiler.Trace do
     case Lower.block(struct, out(default), leaves ++ options) do
       :default ->
         arguments = state.arguments
-        {value, state} = composite(default, t, %{state | arguments: List.to_tuple(slots)})
+        state = Order.effects(flatten(default), %{state | arguments: List.to_tuple(slots)})
+        {value, state} = composite(default, t, state)
         {value, %{state | arguments: arguments}}
 
       tree ->
