@@ -28,6 +28,9 @@ defmodule Mlx.Compiler do
     * `:hooks` - a map of callbacks by the names of the hooks that they serve.
     * `:max_concurrency` - the number of partitions of an `Nx.Serving` per device. Default: 1.
 
+  Arguments that are marked with `Nx.donatable/1`, where Nx has it, are deallocated when the program
+  has used them.
+
   Other options are ignored: `Nx.Serving`, Axon and Bumblebee hand every compiler options that are
   meant for themselves or for another one, so an unknown key is no mistake of the caller.
 
@@ -236,6 +239,7 @@ defmodule Mlx.Compiler do
             worker: worker,
             device: device,
             used: used(trace.parameters, 0),
+            donated: donated(trace, vars),
             captured: Enum.map(trace.captured, &upload(&1, device)),
             output: Output.plan(expr),
             effects: trace.effects |> Enum.map(&effect/1) |> List.to_tuple(),
@@ -273,6 +277,15 @@ defmodule Mlx.Compiler do
     end
   end
 
+  # The inputs that the caller of a newer Nx has marked with Nx.donatable/1.
+  defp donated(trace, vars) do
+    vars = vars |> Composite.flatten_list() |> List.to_tuple()
+
+    for {i, input} <- Enum.with_index(trace.parameters),
+        match?(%{donatable?: true}, elem(vars, i)),
+        do: input
+  end
+
   # Which of the flat arguments are inputs, ending with the last one that is.
   defp used([], _position), do: []
   defp used([position | rest], position), do: [true | used(rest, position + 1)]
@@ -280,6 +293,9 @@ defmodule Mlx.Compiler do
 
   # Everything about the arguments that tracing can see. A container's own fields are part of it.
   defp signature(vars), do: Enum.map(vars, &signature_of/1)
+
+  defp signature_of(%{__struct__: T, donatable?: true} = t),
+    do: {:donatable, signature_of(%{t | donatable?: false})}
 
   defp signature_of(%T{type: type, shape: shape, names: names, vectorized_axes: axes}),
     do: {type, shape, names, axes}
@@ -305,6 +321,7 @@ defmodule Mlx.Compiler do
     refs =
       Native.attend(program.native, inputs, program.worker, &attend(&1, &2, &3, program, hooks))
 
+    free(program.donated, inputs)
     {result, []} = Output.fill(program.output, refs)
     result
   end
@@ -312,10 +329,17 @@ defmodule Mlx.Compiler do
   defp run(%{output: output} = program, args, hooks) do
     inputs = inputs(args, program.used, program)
     refs = Native.run_program(program.native, inputs, program.worker)
+    free(program.donated, inputs)
     {result, refs} = Output.fill(output, refs)
     if program.effects != {}, do: call_hooks(program.effects, refs, hooks)
     result
   end
+
+  # What is posted may still use them.
+  defp free([], _inputs), do: :ok
+
+  defp free(donated, inputs),
+    do: for(i <- donated, do: inputs |> Enum.at(i) |> Native.deallocate())
 
   defp call_hooks(effects, refs, hooks) do
     effects

@@ -7,7 +7,7 @@ defmodule Mlx.Compiler.Order do
   # A walk meets its effects in the order of their operands' users. So it is sent to them first, one
   # after the other; what it was sent to for is then there when it is met.
 
-  alias Mlx.Compiler.{Effects, Scope, Trace}
+  alias Mlx.Compiler.{Effects, Reach, Scope, Trace}
   alias Nx.Defn.{Expr, Tree}
   alias Nx.Tensor, as: T
 
@@ -66,7 +66,7 @@ defmodule Mlx.Compiler.Order do
   def effects(_exprs, %{effectful: ids} = state) when ids == %{}, do: state
 
   def effects(exprs, state) do
-    own = exprs |> List.to_tuple() |> Tree.scope_ids() |> Map.take(Map.keys(state.effectful))
+    own = exprs |> Reach.ids() |> Map.take(Map.keys(state.effectful))
     {_seen, found} = Enum.reduce(exprs, {%{}, []}, &collect(&1, &2, own, state.memo))
 
     found

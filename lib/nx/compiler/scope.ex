@@ -7,7 +7,7 @@ defmodule Mlx.Compiler.Scope do
   # therefore numbers results from a base no program reaches, and inputs in the order met below it;
   # the end renumbers both.
 
-  alias Mlx.Compiler.{Order, Trace}
+  alias Mlx.Compiler.{Order, Reach, Trace}
   alias Mlx.Program.Builder
   alias Nx.Defn.Expr
   alias Nx.Tensor, as: T
@@ -105,7 +105,7 @@ defmodule Mlx.Compiler.Scope do
     else
       parent = %{
         parent
-        | shared: parent.shared || Nx.Defn.Tree.scope_ids(List.to_tuple(parent.root))
+        | shared: parent.shared || parent.root |> Enum.flat_map(&Trace.flatten/1) |> Reach.ids()
       }
 
       if is_map_key(parent.shared, id) do
