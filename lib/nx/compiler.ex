@@ -32,6 +32,9 @@ defmodule Mlx.Compiler do
       `true`. This version fuses nothing, so that both give the same bits; `false` promises the bits
       of operation by operation in later versions as well.
 
+  Arguments that are marked with `Nx.donatable/1`, where Nx has it, are deallocated when the program
+  has used them.
+
   A wrong value raises `ArgumentError`, also where the option has no effect.
   Other options are ignored: `Nx.Serving`, Axon and Bumblebee hand every compiler options that are
   meant for themselves or for another one, so an unknown key is no mistake of the caller.

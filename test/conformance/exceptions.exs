@@ -16,6 +16,40 @@ last_digit = "the last digit of f64 differs"
 lapack = "LAPACK rounds the last digit otherwise"
 signs = "LAPACK chooses other signs, or other vectors of a plane"
 
+captured = "its gradient function captures a tensor, which Nx allows of Nx.BinaryBackend only"
+compared = "it compares the floats of another machine for equality: the last digit differs"
+own_svd = "the gradient is of Nx's own svd, whose signs come from the qr and eigh of LAPACK"
+references = "it matches a tensor in a pattern, which compares references"
+serving = "it expects that there are no default options for Nx.Defn"
+torchx_error = "it expects an error of Torchx about what that library lacks"
+
+# These files run in both parts.
+vectorize = [
+  {"test cond only executes selected branches",
+   "it matches a tensor in a message, which compares references"}
+]
+
+lin_alg = [
+  {"test eigh computes eigenvalues and eigenvectors", signs},
+  {"test eigh computes eigenvalues and eigenvectors for a Hermitian matrix case",
+   "it compares floats for equality: -5.0000005 is not -5.0"},
+  {"test eigh properties for matrices with different eigenvalues",
+   "of some of its random matrices, terms of 100 cancel to less than the tolerance; most pass"},
+  {"test qr factors a square matrix", signs},
+  {"test qr factors tall matrix", signs},
+  {"test qr factors wide matrix", signs},
+  {"test svd finds the singular values of tall matrices", signs},
+  {"test svd finds the singular values triangular matrices", signs}
+]
+
+random = [
+  {"test properties multivariate_normal properties",
+   "its covariance is not positive-definite, which LAPACK wants and Nx documents"},
+  {"test types multivariate_normal", erf_inv},
+  {"test types normal", erf_inv},
+  {"test types uniform", "conversions to bf16 round to the nearest, Nx cuts off"}
+]
+
 %{
   doctests: %{
     Nx => [
@@ -75,29 +109,95 @@ signs = "LAPACK chooses other signs, or other vectors of a plane"
       {"test unary operations tanh", annex}
     ],
     "nx/test/nx/complex_test" => [{"test binary operations atan2", atan2}],
-    "nx/test/nx/vectorize_test" => [
-      {"test cond only executes selected branches",
-       "it matches a tensor in a message, which compares references"}
-    ],
-    "nx/test/nx/lin_alg_test" => [
-      {"test eigh computes eigenvalues and eigenvectors", signs},
-      {"test eigh computes eigenvalues and eigenvectors for a Hermitian matrix case",
-       "it compares floats for equality: -5.0000005 is not -5.0"},
-      {"test eigh properties for matrices with different eigenvalues",
-       "of some of its random matrices, terms of 100 cancel to less than the tolerance; most pass"},
-      {"test qr factors a square matrix", signs},
-      {"test qr factors tall matrix", signs},
-      {"test qr factors wide matrix", signs},
-      {"test svd finds the singular values of tall matrices", signs},
-      {"test svd finds the singular values triangular matrices", signs}
-    ],
-    "nx/test/nx/random_test" => [
-      {"test properties multivariate_normal properties",
-       "its covariance is not positive-definite, which LAPACK wants and Nx documents"},
-      {"test types multivariate_normal", erf_inv},
-      {"test types normal", erf_inv},
-      {"test types uniform", "conversions to bf16 round to the nearest, Nx cuts off"}
-    ]
+    "nx/test/nx/vectorize_test" => vectorize,
+    "nx/test/nx/lin_alg_test" => lin_alg,
+    "nx/test/nx/random_test" => random
   },
-  compiled: %{}
+  compiled: %{
+    "nx/test/nx/defn/grad_test" => [
+      {"test cholesky computes grad for composed {2,2}-tensor", compared},
+      {"test concatenate computes grad for powers of a {2, 2}-tensor", compared},
+      {"test pad computes with pad value from tensor", compared},
+      {"test take computes gradient", compared},
+      {"test svd computes grad for tensor", own_svd},
+      {"test svd computes the composed grad for tall tensor", own_svd},
+      {"test svd computes the composed grad for tensor", own_svd},
+      {"test metadata computes custom grad", references},
+      {"test conv rule computes gradient of kernel when image is a constant closure variable",
+       captured},
+      {"test vectorization composed: sigmoid(x @ w + b) (exercises composed chain with captures)",
+       captured},
+      {"test vectorization conv with vectorized (exercises conv grad)", captured},
+      {"test vectorization dot with captured matrix (exercises concrete tensor handling)",
+       captured},
+      {"test vectorization grad of non-vectorized target with vectorized capture", captured},
+      {"test vectorization mixed: vectorized x * non-vectorized y (exercises broadcast_vectors)",
+       captured},
+      {"test vectorization non-vectorized input, vectorized output", captured},
+      {"test vectorization supports combination of vectorized and non-vectorized tensors",
+       captured},
+      {"test vectorization supports combination of vectorized and non-vectorized tensors over composed function",
+       captured},
+      {"test vectorization vectorized grad through Nx.LinAlg.triangular_solve with captured a",
+       captured},
+      {"test vectorization window_scatter_max/min with vectorized inputs", captured}
+    ],
+    "nx/test/nx/defn/evaluator_test" => [
+      {"test decompositions qr", signs},
+      {"test decompositions svd", "LAPACK gives -0.0 where it compares with 0.0"}
+    ],
+    "nx/test/nx/defn/composite_test" => [
+      {"doctest Nx.Defn.Composite.flatten_list/2 (3)", references}
+    ],
+    "nx/test/nx/serving_test" => [
+      {"test batched_run + streaming 2+2=4 with pre and post", serving},
+      {"test batched_run + streaming 3+3=4+2(+pad) with pre and post", serving},
+      {"test batched_run + streaming 5=3+2(+pad) (oversized)", serving},
+      {"test batched_run + streaming 5=3+3 (oversized)", serving},
+      {"test batched_run + streaming with output streaming", serving},
+      {"test batched_run 1=1", serving},
+      {"test batched_run 2+2=4", serving},
+      {"test batched_run 2+2=4 with pre and post", serving},
+      {"test batched_run 5=3+2(+pad) (oversized)", serving},
+      {"test batched_run 5=3+3 (oversized)", serving},
+      {"test batched_run with input streaming", serving},
+      {"test run + streaming with client pre/post", serving},
+      {"test run + streaming with module callbacks", serving},
+      {"test run/2 with client pre/post", serving},
+      {"test run/2 with module callbacks", serving}
+    ],
+    "nx/test/nx/vectorize_test" => vectorize,
+    "nx/test/nx/lin_alg_test" => lin_alg,
+    "nx/test/nx/random_test" => random,
+    "exla/test/exla/defn/expr_test" => [
+      {"test precision raises on bad precision", "an option of EXLA's, ignored as others are"}
+    ],
+    "exla/test/exla/defn/api_test" => [
+      {"test disk cache reads and writes", "EXLA's option `cache: path` and its log"},
+      {"test options logs when debugging", "EXLA's log"},
+      {"test telemetry executes event when function is compiled", "EXLA's event"}
+    ],
+    "exla/test/exla/defn/vectorize_test" => [
+      {"test cond if with container result",
+       "hooks are given vectorized axes as leading axes, as in Nx.Defn.Evaluator"}
+    ],
+    "exla/test/exla/defn/runtime_call_test" => [
+      {"test runtime_call with CUDA client fails when CUDA not available", "a client of EXLA's"}
+    ],
+    "torchx/test/torchx/nx_test" => [
+      {"test Nx.as_type non-finite to integer conversions",
+       "Nx has infinities become the greatest and least integers, Torchx zero"},
+      {"test rounding error tests round/1", "Nx rounds halves away from zero, Torchx to even"}
+    ],
+    "torchx/test/torchx/complex_test" => [
+      {"test binary operations atan2", torchx_error},
+      {"test unary operations expm1", torchx_error},
+      {"test unary operations log1p", torchx_error}
+    ],
+    "torchx/test/torchx/nx_linalg_test" => [
+      {"test svd factors square matrix", signs},
+      {"test svd factors tall matrix", signs},
+      {"test triangular_solve left_side: false", torchx_error}
+    ]
+  }
 }

@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.Build do
   # cache, or traced, lowered and built.
 
   alias Mlx.{Backend, Native, Source}
-  alias Mlx.Compiler.{Cache, Debug, Options, Output, Progress, Trace}
+  alias Mlx.Compiler.{Cache, Debug, Key, Options, Order, Output, Progress, Trace}
   alias Nx.Defn.Composite
   alias Nx.Tensor, as: T
 
@@ -23,34 +23,33 @@ defmodule Mlx.Compiler.Build do
 
   def fetch(key, vars, fun, options, now) do
     worker = Options.worker(options)
-    cache_key = {version(key), worker, signature(vars), Options.hook_names(options)}
+    cache_key = {Key.of(key), worker, signature(vars), Options.hook_names(options)}
 
     case Cache.lookup(cache_key, now) do
       nil ->
         metadata = %{key: key, device: Options.device(options)}
-        compile = fn -> compile(key, vars, fun, options, worker) end
-        {Cache.fetch(cache_key, metadata, compile), false}
+        compile = fn -> key |> compile(vars, fun, options, worker) |> without_expression() end
+        {with_expression(Cache.fetch(cache_key, metadata, compile), vars, fun), false}
 
       program ->
-        {program, true}
+        {with_expression(program, vars, fun), true}
     end
   end
 
-  # A capture such as `&Mod.fun/1` stays equal when its module is compiled again, as happens in
-  # every Livebook; other functions do not.
-  defp version(key) do
-    case :erlang.fun_info(key, :type) do
-      {:type, :external} ->
-        {:module, module} = :erlang.fun_info(key, :module)
-        {key, module.module_info(:md5)}
+  # What the cache holds is copied, which an expression must not be: see Mlx.Compiler.Key.
+  defp without_expression(%{evaluated: _expr} = program), do: %{program | evaluated: nil}
+  defp without_expression(program), do: program
 
-      {:type, :local} ->
-        key
-    end
-  end
+  defp with_expression(%{evaluated: nil} = program, vars, fun),
+    do: %{program | evaluated: fun.(vars)}
+
+  defp with_expression(program, _vars, _fun), do: program
 
   # Everything about the arguments that tracing can see. A container's own fields are part of it.
   defp signature(vars), do: Enum.map(vars, &signature_of/1)
+
+  defp signature_of(%{__struct__: T, donatable?: true} = t),
+    do: {:donatable, signature_of(%{t | donatable?: false})}
 
   defp signature_of(%T{type: type, shape: shape, names: names, vectorized_axes: axes}),
     do: {type, shape, names, axes}
@@ -81,7 +80,9 @@ defmodule Mlx.Compiler.Build do
 
   # What the function itself raises is raised as it is: its stacktrace has the line.
   defp compile(source, vars, fun, options, worker, progress) do
-    {expr, trace_time} = Progress.phase(progress, :trace, fn -> fun.(vars) end)
+    {expr, trace_time} =
+      Progress.phase(progress, :trace, fn -> Order.traced(fn -> fun.(vars) end) end)
+
     opts = [hooks: Options.hook_names(options), counters: progress.counters]
 
     {trace, lower_time} =
@@ -117,6 +118,7 @@ defmodule Mlx.Compiler.Build do
       worker: worker,
       device: device,
       used: used(trace.parameters, 0),
+      donated: donated(trace, vars),
       captured: Enum.map(trace.captured, &upload(&1, device)),
       output: output,
       effects: trace.effects |> Enum.map(&effect/1) |> List.to_tuple(),
@@ -165,6 +167,15 @@ defmodule Mlx.Compiler.Build do
       %T{type: type, shape: shape} = Nx.devectorize(t)
       {Mlx.Type.held!(type), shape}
     end
+  end
+
+  # The inputs that the caller of a newer Nx has marked with Nx.donatable/1.
+  defp donated(trace, vars) do
+    vars = vars |> Composite.flatten_list() |> List.to_tuple()
+
+    for {i, input} <- Enum.with_index(trace.parameters),
+        match?(%{donatable?: true}, elem(vars, i)),
+        do: input
   end
 
   # Which of the flat arguments are inputs, ending with the last one that is.

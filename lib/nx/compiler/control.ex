@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.Control do
   # branches all are computed and the result is selected: neither waits for a value. Other loops
   # and branches become operations that hold programs.
 
-  alias Mlx.Compiler.{Counter, Scope, Trace}
+  alias Mlx.Compiler.{Counter, Order, Scope, Trace}
   alias Mlx.Lower
   alias Nx.Defn.{Expr, Tree}
   alias Nx.Tensor, as: T
@@ -122,7 +122,9 @@ defmodule Mlx.Compiler.Control do
 
   defp whole(exprs, state), do: exprs |> Enum.flat_map(&Trace.flatten/1) |> Trace.slots(state)
 
-  defp others(clauses, last, t, state) do
+  defp others([{predicate, _body} | _rest] = clauses, last, t, state) do
+    state = Order.effects([predicate], state)
+
     case branch(clauses, last, t, state) do
       {slots, state} when is_tuple(slots) -> {Tuple.to_list(slots), state}
       {slot, state} -> {[slot], state}
@@ -226,10 +228,8 @@ defmodule Mlx.Compiler.Control do
 
       {_true, %{iterations: left}} when left > 0 ->
         # Loops inside draw on the same number of iterations.
-        {bindings, state} =
-          Enum.zip(body, params)
-          |> Enum.map_reduce(%{state | iterations: left - 1}, &rebind/2)
-
+        state = Order.effects(body, %{state | iterations: left - 1})
+        {bindings, state} = body |> Enum.zip(params) |> Enum.map_reduce(state, &rebind/2)
         nodes = state.nodes + map_size(state.memo)
         if nodes > @max_nodes, do: throw({__MODULE__, :too_large})
         iterate(bindings, params, condition, body, %{state | nodes: nodes})

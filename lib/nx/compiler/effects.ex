@@ -4,17 +4,30 @@ defmodule Mlx.Compiler.Effects do
 
   alias Mlx.Compiler.Trace
   alias Mlx.Program.Builder
+  alias Nx.Defn.Expr
+  alias Nx.Tensor, as: T
 
-  # A named hook without a callback is nothing. In the evaluator, what a token is attached to comes
-  # first, and so here.
+  @doc "Whether a node has the caller run a function, given the names of hooks with a callback."
+  def effect?(%T{data: %Expr{op: :runtime_call}}, _hook_names), do: true
+
+  def effect?(%T{data: %Expr{op: op, args: [_, callback, _, _]}}, hook_names)
+      when op in [:hook, :io_call],
+      do: called?(callback, hook_names)
+
+  def effect?(_t, _hook_names), do: false
+
+  # A named hook without a callback is nothing.
+  defp called?({:token_hook, _expr, callback}, hook_names), do: called?(callback, hook_names)
+  defp called?({:named, name, nil}, hook_names), do: name in hook_names
+  defp called?(_callback, _hook_names), do: true
+
+  # In the evaluator, what a token is attached to comes first, and so here.
   @doc "Notes a hook that is met with `expr`."
   def hook({:token_hook, expr, callback}, _expr, state), do: hook(callback, expr, state)
 
-  def hook({:named, name, nil} = callback, expr, state) do
-    if name in state.hook_names, do: add_hook(callback, expr, state), else: state
+  def hook(callback, expr, state) do
+    if called?(callback, state.hook_names), do: add_hook(callback, expr, state), else: state
   end
-
-  def hook(callback, expr, state), do: add_hook(callback, expr, state)
 
   defp add_hook(callback, expr, state) do
     {slots, state} = Trace.slots(Trace.flatten(expr), state)

@@ -61,6 +61,7 @@ defmodule Mlx.Compiler.Run do
     refs =
       Native.attend(program.native, inputs, program.worker, &attend(&1, &2, &3, program, hooks))
 
+    free(program.donated, inputs)
     {result, []} = Output.fill(program.output, refs)
     result
   end
@@ -68,10 +69,17 @@ defmodule Mlx.Compiler.Run do
   defp run(%{output: output} = program, args, hooks) do
     inputs = inputs(args, program.used, program)
     refs = Native.run_program(program.native, inputs, program.worker)
+    free(program.donated, inputs)
     {result, refs} = Output.fill(output, refs)
     if program.effects != {}, do: call_hooks(program.effects, refs, hooks)
     result
   end
+
+  # What is posted may still use them.
+  defp free([], _inputs), do: :ok
+
+  defp free(donated, inputs),
+    do: for(i <- donated, do: inputs |> Enum.at(i) |> Native.deallocate())
 
   defp call_hooks(effects, refs, hooks) do
     effects

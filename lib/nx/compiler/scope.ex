@@ -7,7 +7,7 @@ defmodule Mlx.Compiler.Scope do
   # therefore numbers results from a base no program reaches, and inputs in the order met below it;
   # the end renumbers both.
 
-  alias Mlx.Compiler.{Home, Trace}
+  alias Mlx.Compiler.{Home, Order, Trace}
   alias Mlx.Program.Builder
   alias Nx.Defn.Expr
   alias Nx.Tensor, as: T
@@ -86,7 +86,7 @@ defmodule Mlx.Compiler.Scope do
         inner
       end)
 
-    {outputs, inner} = walk.(inner)
+    {outputs, inner} = exprs |> Enum.flat_map(&Trace.flatten/1) |> Order.effects(inner) |> walk.()
     {program, inputs} = numbered(outputs, inner)
 
     # What is written out inside counts for the loop that is written out around it.

@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.Trace do
   # and appended to one flat program. It is pure, so what a function compiles to can be tested
   # without native code; the one thing that it does is to count what it lowers, where asked to.
 
-  alias Mlx.Compiler.{Control, Counter, Effects, Function, Progress, Scope, Unsupported}
+  alias Mlx.Compiler.{Control, Counter, Effects, Function, Order, Progress, Scope, Unsupported}
   alias Mlx.Lower
   alias Mlx.Program.Builder
   alias Nx.Defn.{Composite, Expr}
@@ -61,6 +61,8 @@ defmodule Mlx.Compiler.Trace do
           into: %{},
           do: {id, {:parameter, i}}
 
+    hook_names = Keyword.get(opts, :hooks, [])
+
     state = %{
       builder: Scope.builder(),
       memo: %{},
@@ -74,7 +76,8 @@ defmodule Mlx.Compiler.Trace do
       root: [container],
       shared: nil,
       effects: [],
-      hook_names: Keyword.get(opts, :hooks, []),
+      hook_names: hook_names,
+      effectful: Order.effectful(flatten(container), hook_names),
       counters: opts[:counters]
     }
 
@@ -84,6 +87,7 @@ defmodule Mlx.Compiler.Trace do
         state
       end)
 
+    state = Order.effects(flatten(container), state)
     {outputs, state} = slots(flatten(container), state)
     effects = Enum.reverse(state.effects)
     attended? = Effects.attended?(effects)
@@ -176,7 +180,8 @@ defmodule Mlx.Compiler.Trace do
     case Lower.block(struct, out(default), leaves ++ options) do
       :default ->
         arguments = state.arguments
-        {value, state} = composite(default, t, %{state | arguments: List.to_tuple(slots)})
+        state = Order.effects(flatten(default), %{state | arguments: List.to_tuple(slots)})
+        {value, state} = composite(default, t, state)
         {value, %{state | arguments: arguments}}
 
       tree ->
