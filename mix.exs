@@ -52,8 +52,8 @@ defmodule Mlx.MixProject do
       Code.ensure_loaded?(Hex) ->
         [
           {:nx, "~> 0.13", optional: true},
-          {:axon, "~> 0.8", only: :test},
-          {:scholar, "~> 0.4", only: :test}
+          {:axon, "~> 0.8", only: :test, runtime: false},
+          {:scholar, "~> 0.4", only: :test, runtime: false}
         ]
 
       true ->
@@ -74,7 +74,7 @@ defmodule Mlx.MixProject do
           do: source
 
     for name <- Enum.uniq(wanted),
-        do: {name, path: source(name), override: true, only: :test}
+        do: {name, path: source(name), override: true, only: :test, runtime: false}
   end
 
   defp nx?, do: deps() != []
