@@ -41,7 +41,7 @@ defmodule Mlx.Native do
   def run(instructions, outputs, inputs, worker \\ nil) do
     worker = worker || stream()
 
-    case NIF.run(worker, inside_first(instructions), outputs, inputs) do
+    case NIF.run(worker, inside_first(instructions, true), outputs, inputs) do
       :busy ->
         make_room(worker, inputs)
         run(instructions, outputs, inputs, worker)
@@ -57,16 +57,19 @@ defmodule Mlx.Native do
 
   @doc """
   Checks a program once. `inputs` is their number, or their types and shapes to be checked at each
-  run. Failures of its runs name `source`.
+  run. Failures of its runs name `source`. Unless `fuse?`, its operations are left to MLX one by one.
   """
   @spec build(
           non_neg_integer | [{Mlx.Array.type(), tuple}],
           NIF.instructions(),
           [non_neg_integer],
-          Source.t() | nil
+          Source.t() | nil,
+          boolean
         ) :: program
-  def build(inputs, instructions, outputs, source \\ nil) do
-    case NIF.program_new(inputs, inside_first(instructions), outputs, Source.label(source)) do
+  def build(inputs, instructions, outputs, source \\ nil, fuse? \\ true) do
+    instructions = inside_first(instructions, fuse?)
+
+    case NIF.program_new(inputs, instructions, outputs, Source.label(source), fuse?) do
       {:ok, program} -> program
       {:error, failure} -> raise_failure(failure)
     end
@@ -75,20 +78,19 @@ defmodule Mlx.Native do
   # Programs inside of operations are built before those that hold them, so that the native side
   # decodes none inside of another: its stack is small, and they may be nested deep. Whatever is no
   # instruction is left for the native side to refuse.
-  defp inside_first([{op, slots} | rest]) when is_tuple(op),
-    do: [
-      {op |> Tuple.to_list() |> Enum.map(&attribute/1) |> List.to_tuple(), slots}
-      | inside_first(rest)
-    ]
+  defp inside_first([{op, slots} | rest], fuse?) when is_tuple(op) do
+    op = op |> Tuple.to_list() |> Enum.map(&attribute(&1, fuse?)) |> List.to_tuple()
+    [{op, slots} | inside_first(rest, fuse?)]
+  end
 
-  defp inside_first([instruction | rest]), do: [instruction | inside_first(rest)]
-  defp inside_first(rest), do: rest
+  defp inside_first([instruction | rest], fuse?), do: [instruction | inside_first(rest, fuse?)]
+  defp inside_first(rest, _fuse?), do: rest
 
-  defp attribute({inputs, instructions, outputs})
+  defp attribute({inputs, instructions, outputs}, fuse?)
        when is_integer(inputs) and is_list(instructions) and is_list(outputs),
-       do: build(inputs, instructions, outputs)
+       do: build(inputs, instructions, outputs, nil, fuse?)
 
-  defp attribute(other), do: other
+  defp attribute(other, _fuse?), do: other
 
   @doc "Runs a program. The results are promises."
   @spec run_program(program, [array], worker | nil) :: [array]

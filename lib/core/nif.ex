@@ -85,9 +85,10 @@ defmodule Mlx.NIF do
           non_neg_integer | [{Mlx.Array.type(), tuple}],
           instructions,
           [non_neg_integer],
-          label :: binary | nil
+          label :: binary | nil,
+          fuse? :: boolean
         ) :: {:ok, program} | failure
-  def program_new(_inputs, _instructions, _outputs, _label), do: not_loaded()
+  def program_new(_inputs, _instructions, _outputs, _label, _fuse?), do: not_loaded()
 
   @spec program_run(worker | nil, program, [array]) :: posted
   def program_run(_worker, _program, _inputs), do: not_loaded()

@@ -11,6 +11,7 @@ defmodule Mlx.Backend do
 
     * `:device` - where tensors are created: `:cpu`, `:gpu` or `{:gpu, index}`. Defaults to
       `Mlx.Device.default/0`.
+    * `:stream` - an `Mlx.Stream` that they are created on, in place of the process's.
 
   ## Results are promises
 
@@ -117,7 +118,7 @@ defmodule Mlx.Backend do
 
   alias Mlx.Backend, as: B
   alias Mlx.Backend.{Bits, Fallback, Fold, Inspect, Operands, Pointer, Programs}
-  alias Mlx.{Device, Lower, Native, NIF, Type}
+  alias Mlx.{Device, Lower, Native, NIF, Stream, Type}
   alias Nx.Tensor, as: T
 
   @enforce_keys [:ref]
@@ -129,8 +130,20 @@ defmodule Mlx.Backend do
 
   @impl true
   def init(opts) do
-    opts = Keyword.validate!(opts, [:device])
-    if opts[:device], do: [device: Device.normalize!(opts[:device])], else: []
+    opts = Keyword.validate!(opts, [:device, :stream])
+    device = opts[:device] && Device.normalize!(opts[:device])
+
+    case opts[:stream] do
+      nil -> if device, do: [device: device], else: []
+      %Stream{device: own} = stream when device in [nil, own] -> [device: own, stream: stream]
+      other -> invalid_stream!(other, device)
+    end
+  end
+
+  defp invalid_stream!(stream, device) do
+    raise ArgumentError,
+          "the option :stream of Mlx.Backend must be an Mlx.Stream of the device, got: " <>
+            "#{Kernel.inspect(stream)}#{if device, do: " for #{Kernel.inspect(device)}"}"
   end
 
   # Known by its bytes: as keys, 0.0 and -0.0 were one before OTP 27.
@@ -169,7 +182,13 @@ defmodule Mlx.Backend do
   end
 
   defp worker([]), do: Device.worker(Device.default())
-  defp worker(opts), do: Device.worker(opts[:device] || Device.default())
+
+  defp worker(opts) do
+    case opts[:stream] do
+      nil -> Device.worker(opts[:device] || Device.default())
+      %Stream{worker: worker} -> worker
+    end
+  end
 
   defp put(%T{} = out, ref), do: %{out | data: %B{ref: ref}}
 
@@ -210,7 +229,7 @@ defmodule Mlx.Backend do
     {full, rest} = {div(size, batch), rem(size, batch)}
     more = if rest > 0 and opts[:leftover] == :repeat, do: 1, else: 0
 
-    Stream.map(0..(full + more - 1)//1, fn
+    Elixir.Stream.map(0..(full + more - 1)//1, fn
       ^full ->
         last = rows(%{out | shape: put_elem(batch_shape, 0, rest)}, tensor, full * batch)
         first = rows(%{out | shape: put_elem(batch_shape, 0, batch - rest)}, tensor, 0)

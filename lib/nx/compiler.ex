@@ -24,13 +24,16 @@ defmodule Mlx.Compiler do
 
     * `:device` - the device that runs the program and holds its results: `:cpu`, `:gpu` or
       `{:gpu, index}`. Default: `Mlx.Device.default/0`. Arguments that live elsewhere are copied.
+    * `:stream` - an `Mlx.Stream` that runs the program. Default: the process's, if it is of the
+      device, and else the worker that all processes share.
     * `:debug` - `true` compiles anew and prints the program, in MLX's operations.
     * `:hooks` - a map from the names of hooks to functions of one argument, which are called with
       what the hook is given.
-    * `:max_concurrency` - the number of partitions of an `Nx.Serving` per device. Default: 1.
-    * `:fuse` - whether operations may be fused, which can change the last bits of results. Default:
-      `true`. This version fuses nothing, so that both give the same bits; `false` promises the bits
-      of operation by operation in later versions as well.
+    * `:max_concurrency` - the number of partitions of an `Nx.Serving` per device, each but the first
+      on a stream of its own. Default: 1.
+    * `:fuse` - whether connected elementwise operations, and loops of them, are computed together,
+      as they are on CPUs. Default: `true`. Results have the same bits either way, but for those that
+      tell one NaN from another; `false` leaves every operation to MLX, in later versions as well.
 
   Arguments that are marked with `Nx.donatable/1`, where Nx has it, are deallocated when the program
   has used them.
@@ -46,7 +49,8 @@ defmodule Mlx.Compiler do
 
     * `while`: a loop whose trip count the function fixes, such as `while {i = 0, x}, i < 4` or a
       range, never waits for its condition. Up to 256 iterations of a small body are written out. Any
-      other loop waits for one number per iteration.
+      other loop waits for one number per iteration. Loops of elementwise operations, with conditions
+      on numbers, are not MLX's on a CPU: they take nanoseconds per operation and iteration.
     * `cond` and `if`: only the branch that is taken runs, which waits for the predicate. Where all
       branches are a few operations on small tensors, they are computed and the result is selected.
     * hooks, `Nx.Defn.Kernel.print_value/2` and `Nx.runtime_call/4`: the caller runs their functions,
@@ -81,7 +85,7 @@ defmodule Mlx.Compiler do
 
   @behaviour Nx.Defn.Compiler
 
-  alias Mlx.{Backend, Device}
+  alias Mlx.{Backend, Device, Stream}
   alias Mlx.Compiler.{Build, Cache, Export, Options, Run}
 
   ## Nx.Defn.Compiler
@@ -93,7 +97,10 @@ defmodule Mlx.Compiler do
     {program, cached?} = Build.fetch(key, vars, fun, options, now)
     # A call does not count the compilation that it had to wait for.
     start = if cached?, do: now, else: System.monotonic_time()
-    for args <- args_list, do: Run.run(program, args, options.hooks, key, cached?, start)
+    worker = Options.worker(options)
+
+    for args <- args_list,
+        do: Run.run(program, worker, args, options.hooks, key, cached?, start)
   end
 
   @impl true
@@ -109,11 +116,12 @@ defmodule Mlx.Compiler do
 
       # The worker may have been restarted since, and the program and its constants are its own.
       program =
-        if program.worker == Options.worker(options),
+        if program.home == Options.home(options),
           do: program,
           else: key |> Build.fetch(vars, fun, again, start) |> elem(0)
 
-      for args <- args_list, do: Run.run(program, args, options.hooks, key, true, start)
+      worker = Options.worker(options)
+      for args <- args_list, do: Run.run(program, worker, args, options.hooks, key, true, start)
     end
   end
 
@@ -127,13 +135,22 @@ defmodule Mlx.Compiler do
         {_, device} -> [device]
       end
 
-    for device <- devices,
-        _ <- 1..options.max_concurrency,
-        do: Keyword.put(opts, :device, device)
+    for device <- devices, partition <- 1..options.max_concurrency do
+      opts = Keyword.put(opts, :device, device)
+
+      # The first one computes where everybody does, who then has no stream to wait for.
+      if partition == 1 or options.stream,
+        do: opts,
+        else: Keyword.put(opts, :stream, Stream.new(device))
+    end
   end
 
   @impl true
-  def __to_backend__(opts), do: {Backend, device: opts |> Options.parse!() |> Options.device()}
+  def __to_backend__(opts) do
+    options = Options.parse!(opts)
+    stream = if options.stream, do: [stream: options.stream], else: []
+    {Backend, [device: Options.device(options)] ++ stream}
+  end
 
   ## Public API
 

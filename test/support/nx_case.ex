@@ -43,19 +43,55 @@ defmodule Mlx.NxCase do
   end
 
   @doc """
-  What `fun` gives for `args`, operation by operation and as one program of `Mlx.Compiler`: both
-  have the same bits.
+  What `fun` gives for `args`, operation by operation and as one program of `Mlx.Compiler`, fused
+  and not: all have the same bits.
   """
   def both(args \\ [], fun) do
     eager = apply(fun, args)
-    jitted = Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler)
-    assert bits(jitted) == bits(eager)
+
+    for fuse <- [true, false] do
+      jitted = Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler, fuse: fuse)
+      assert bits(jitted) == bits(eager)
+    end
+
     eager
   end
 
+  @doc "The elements of a tensor as bytes, with one NaN for all: which one it is, is not a value."
+  def bytes(%T{type: type} = t) do
+    case one_nan(type) do
+      nil ->
+        Nx.to_binary(t)
+
+      {bits, nan?, nan} ->
+        for <<x::size(bits)-native <- Nx.to_binary(t)>>,
+          into: <<>>,
+          do: <<if(nan?.(x), do: nan, else: x)::size(bits)-native>>
+    end
+  end
+
+  # The bits of a number or of a part of it, whether they are NaN's, and one of them.
+  defp one_nan({kind, size}) when kind in [:f, :bf, :c] and size > 8 do
+    {bits, exponent} =
+      case {kind, size} do
+        {:f, 16} -> {16, 5}
+        {:bf, 16} -> {16, 8}
+        {:f, 32} -> {32, 8}
+        {:f, 64} -> {64, 11}
+        {:c, 64} -> {32, 8}
+        {:c, 128} -> {64, 11}
+      end
+
+    infinity = Bitwise.bsl(Bitwise.bsl(1, exponent) - 1, bits - 1 - exponent)
+    magnitude = Bitwise.bsl(1, bits - 1) - 1
+    {bits, &(Bitwise.band(&1, magnitude) > infinity), infinity + 1}
+  end
+
+  defp one_nan(_type), do: nil
+
   defp bits(container) do
     Nx.Defn.Composite.reduce(container, [], fn t, all ->
-      [{t.type, t.shape, t.names, Nx.to_binary(t)} | all]
+      [{t.type, t.shape, t.names, bytes(t)} | all]
     end)
   end
 

@@ -4,6 +4,7 @@ defmodule Mlx.Compiler.Build do
   # cache, or traced, lowered and built.
 
   alias Mlx.{Backend, Native, Source}
+  alias Mlx.Backend.Bits
   alias Mlx.Compiler.{Cache, Debug, Key, Options, Order, Output, Progress, Trace}
   alias Nx.Defn.Composite
   alias Nx.Tensor, as: T
@@ -14,21 +15,22 @@ defmodule Mlx.Compiler.Build do
   @doc """
   The program of a function for arguments like `vars`, and whether it was there.
 
-  A program belongs to its worker, and its key names that, so that a restarted worker finds nothing.
+  A program belongs to the worker of its device, whose its constants are, and its key names that, so
+  that a restarted worker finds nothing. Streams of the device run it as well.
   `now` is the time of the call, for the cache to note.
   """
   @spec fetch(fun, [term], fun, Options.t(), integer) :: {program, cached? :: boolean}
   def fetch(key, vars, fun, %Options{debug: true} = options, _now),
-    do: {compile(key, vars, fun, options, Options.worker(options)), false}
+    do: {compile(key, vars, fun, options), false}
 
   def fetch(key, vars, fun, options, now) do
-    worker = Options.worker(options)
-    cache_key = {Key.of(key), worker, signature(vars), Options.hook_names(options)}
+    names = Options.hook_names(options)
+    cache_key = {Key.of(key), Options.home(options), signature(vars), names, options.fuse}
 
     case Cache.lookup(cache_key, now) do
       nil ->
         metadata = %{key: key, device: Options.device(options)}
-        compile = fn -> key |> compile(vars, fun, options, worker) |> without_expression() end
+        compile = fn -> key |> compile(vars, fun, options) |> without_expression() end
         {with_expression(Cache.fetch(cache_key, metadata, compile), vars, fun), false}
 
       program ->
@@ -66,20 +68,20 @@ defmodule Mlx.Compiler.Build do
 
   ## Compilation
 
-  defp compile(key, vars, fun, options, worker) do
+  defp compile(key, vars, fun, options) do
     source = Source.entry(key)
     metadata = %{key: key, device: Options.device(options)}
 
     :telemetry.span([:mlx, :compile], metadata, fn ->
       {program, sizes, times} =
-        Progress.watch(source, &compile(source, vars, fun, options, worker, &1))
+        Progress.watch(source, &compile(source, vars, fun, options, &1))
 
       {program, times, Map.merge(metadata, sizes)}
     end)
   end
 
   # What the function itself raises is raised as it is: its stacktrace has the line.
-  defp compile(source, vars, fun, options, worker, progress) do
+  defp compile(source, vars, fun, options, progress) do
     {expr, trace_time} =
       Progress.phase(progress, :trace, fn -> Order.traced(fn -> fun.(vars) end) end)
 
@@ -92,7 +94,7 @@ defmodule Mlx.Compiler.Build do
 
     {{program, sizes}, build_time} =
       Progress.phase(progress, :build, fn ->
-        naming(source, fn -> build(trace, expr, vars, source, options, worker) end)
+        naming(source, fn -> build(trace, expr, vars, source, options) end)
       end)
 
     times = %{trace: trace_time, lower: lower_time, build: build_time}
@@ -100,26 +102,26 @@ defmodule Mlx.Compiler.Build do
     {program, Map.put(sizes, :operations, Progress.operations(progress)), times}
   end
 
-  defp build(:c128, expr, vars, source, options, worker) do
+  defp build(:c128, expr, vars, source, options) do
     if options.debug, do: IO.puts(Debug.text(:c128, source, vars, expr))
-    device = Options.device(options)
-    program = %{evaluated: expr, source: source, worker: worker, device: device}
+    {home, device} = {Options.home(options), Options.device(options)}
+    program = %{evaluated: expr, source: source, home: home, device: device}
     {program, %{instructions: 0, inputs: length(Composite.flatten_list(vars)), outputs: 0}}
   end
 
-  defp build(trace, expr, vars, source, options, worker) do
+  defp build(trace, expr, vars, source, options) do
     inputs = input_types(trace, vars)
-    device = Options.device(options)
+    home = Options.home(options)
     output = Output.plan(expr)
     if options.debug, do: IO.puts(Debug.text(trace, source, vars, expr))
 
     program = %{
-      native: Native.build(inputs, trace.instructions, trace.outputs, source),
-      worker: worker,
-      device: device,
+      native: Native.build(inputs, trace.instructions, trace.outputs, source, options.fuse),
+      home: home,
+      device: Options.device(options),
       used: used(trace.parameters, 0),
       donated: donated(trace, vars),
-      captured: Enum.map(trace.captured, &upload(&1, device)),
+      captured: Enum.map(trace.captured, &upload(&1, home)),
       output: output,
       effects: trace.effects |> Enum.map(&effect/1) |> List.to_tuple(),
       attended?: trace.attended?
@@ -183,10 +185,12 @@ defmodule Mlx.Compiler.Build do
   defp used([position | rest], position), do: [true | used(rest, position + 1)]
   defp used(parameters, position), do: [false | used(parameters, position + 1)]
 
-  @doc "The tensor on the device."
-  @spec upload(Nx.Tensor.t(), Mlx.Device.t()) :: Native.array()
-  def upload(tensor, device) do
-    %T{data: %Backend{ref: ref}} = Nx.backend_copy(tensor, {Backend, device: device})
-    ref
+  @doc "The elements of a tensor, of any backend, as an array of the worker."
+  @spec upload(Nx.Tensor.t(), Native.worker()) :: Native.array()
+  def upload(%T{data: %Backend{ref: ref}}, worker), do: Native.copy_to(ref, worker)
+
+  def upload(tensor, worker) do
+    %T{type: type, shape: shape} = tensor = Nx.devectorize(tensor)
+    Bits.write(worker, type, shape, Nx.to_binary(tensor))
   end
 end

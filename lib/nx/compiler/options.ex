@@ -3,13 +3,14 @@ defmodule Mlx.Compiler.Options do
   # The options of the compiler, checked in one place. Every call of a jitted function comes
   # through here, so it is one pass over what is usually an empty list.
 
-  alias Mlx.Device
+  alias Mlx.{Device, Stream}
 
-  @enforce_keys [:device, :hooks, :debug, :fuse, :max_concurrency]
-  defstruct [:device, :hooks, :debug, :fuse, :max_concurrency]
+  @enforce_keys [:device, :stream, :hooks, :debug, :fuse, :max_concurrency]
+  defstruct [:device, :stream, :hooks, :debug, :fuse, :max_concurrency]
 
   @type t :: %__MODULE__{
           device: Device.t() | nil,
+          stream: Stream.t() | nil,
           hooks: %{optional(atom) => (term -> term)},
           debug: boolean,
           fuse: boolean,
@@ -21,12 +22,22 @@ defmodule Mlx.Compiler.Options do
   Bumblebee hand every compiler what is meant for themselves or for another one.
   """
   @spec parse!(keyword) :: t
-  def parse!([]),
-    do: %__MODULE__{device: nil, hooks: %{}, debug: false, fuse: true, max_concurrency: 1}
+  def parse!([]) do
+    %__MODULE__{
+      device: nil,
+      stream: nil,
+      hooks: %{},
+      debug: false,
+      fuse: true,
+      max_concurrency: 1
+    }
+  end
 
   # Of a key that is there twice the first one counts, as Keyword has it.
   def parse!([{:device, device} | rest]),
-    do: %{parse!(rest) | device: device && Device.normalize!(device)}
+    do: placed!(%{parse!(rest) | device: device && Device.normalize!(device)})
+
+  def parse!([{:stream, stream} | rest]), do: placed!(%{parse!(rest) | stream: stream!(stream)})
 
   def parse!([{:hooks, hooks} | rest]), do: %{parse!(rest) | hooks: hooks!(hooks)}
   def parse!([{:debug, debug} | rest]), do: %{parse!(rest) | debug: boolean!(:debug, debug)}
@@ -39,12 +50,18 @@ defmodule Mlx.Compiler.Options do
 
   @doc "The device that is asked for, or the default one."
   @spec device(t) :: Device.t()
+  def device(%__MODULE__{stream: %Stream{device: device}}), do: device
   def device(%__MODULE__{device: nil}), do: Device.default()
   def device(%__MODULE__{device: device}), do: device
 
-  @doc "The worker that runs the programs."
+  @doc "The worker that runs the programs: the stream's that is asked for, or the process's."
   @spec worker(t) :: Mlx.Native.worker()
+  def worker(%__MODULE__{stream: %Stream{worker: worker}}), do: worker
   def worker(options), do: options |> device() |> Device.worker()
+
+  @doc "The worker that programs and their constants belong to, whoever runs them."
+  @spec home(t) :: Mlx.Native.worker()
+  def home(options), do: options |> device() |> Device.shared_worker()
 
   @doc """
   The names of the hooks that get a callback. Callbacks may change from call to call, which ones
@@ -53,6 +70,24 @@ defmodule Mlx.Compiler.Options do
   @spec hook_names(t) :: [atom]
   def hook_names(%__MODULE__{hooks: hooks}) when hooks == %{}, do: []
   def hook_names(%__MODULE__{hooks: hooks}), do: hooks |> Map.keys() |> Enum.sort()
+
+  defp stream!(nil), do: nil
+  defp stream!(%Stream{} = stream), do: stream
+
+  defp stream!(other) do
+    raise ArgumentError,
+          "the option :stream of Mlx.Compiler must be an Mlx.Stream, as Mlx.Stream.new/1 makes it, " <>
+            "got: #{inspect(other)}"
+  end
+
+  defp placed!(%{device: device, stream: %Stream{device: other}})
+       when device not in [nil, other] do
+    raise ArgumentError,
+          "the options :device and :stream of Mlx.Compiler must agree, got: #{inspect(device)} and " <>
+            "a stream of #{inspect(other)}. Leave out :device"
+  end
+
+  defp placed!(options), do: options
 
   defp boolean!(_key, value) when is_boolean(value), do: value
 

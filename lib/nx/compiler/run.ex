@@ -3,19 +3,20 @@ defmodule Mlx.Compiler.Run do
   # Calls of a compiled function: its arguments become inputs, the program is posted, and results
   # are put into the container that the function returns.
 
-  alias Mlx.{Backend, Native}
+  alias Mlx.{Backend, Native, Stream}
   alias Mlx.Backend.Fallback
   alias Mlx.Compiler.{Build, Evaluated, Output}
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
 
   @doc """
-  Runs `program` and emits `[:mlx, :run, :stop]`, or `[:mlx, :run, :exception]`. The call began at
+  Runs `program` on `worker`, one of its device, and emits `[:mlx, :run, :stop]`, or `[:mlx, :run, :exception]`. The call began at
   `start`.
   """
-  @spec run(Build.program(), [(-> Nx.Tensor.t())], map, fun, boolean, integer) :: Nx.Container.t()
-  def run(program, args, hooks, key, cached?, start) do
-    result = run(program, args, hooks)
+  @spec run(Build.program(), Native.worker(), [(-> Nx.Tensor.t())], map, fun, boolean, integer) ::
+          Nx.Container.t()
+  def run(program, worker, args, hooks, key, cached?, start) do
+    result = run(program, worker, args, hooks)
 
     # There is no event at the start: each takes a tenth of what a call does.
     :telemetry.execute(
@@ -49,26 +50,29 @@ defmodule Mlx.Compiler.Run do
   defp mode(%{attended?: true}), do: :attended
   defp mode(%{evaluated: _}), do: :evaluated
 
-  defp run(%{evaluated: expr, device: device} = program, args, hooks) do
+  defp run(%{evaluated: expr, device: device} = program, worker, args, hooks) do
     Build.naming(program.source, fn -> Fallback.permit!(:jit) end)
-    args = for arg <- args, do: fn -> placed(arg.(), program) end
-    Evaluated.run(expr, args, device, hooks)
+    args = for arg <- args, do: fn -> placed(arg.(), device, worker) end
+
+    Stream.with_default(%Stream{worker: worker, device: device}, fn ->
+      Evaluated.run(expr, args, device, hooks)
+    end)
   end
 
-  defp run(%{attended?: true} = program, args, hooks) do
-    inputs = inputs(args, program.used, program)
+  defp run(%{attended?: true} = program, worker, args, hooks) do
+    inputs = inputs(args, program.used, program, worker)
 
-    refs =
-      Native.attend(program.native, inputs, program.worker, &attend(&1, &2, &3, program, hooks))
+    handler = &attend(&1, &2, &3, program, worker, hooks)
+    refs = Native.attend(program.native, inputs, worker, handler)
 
     free(program.donated, inputs)
     {result, []} = Output.fill(program.output, refs)
     result
   end
 
-  defp run(%{output: output} = program, args, hooks) do
-    inputs = inputs(args, program.used, program)
-    refs = Native.run_program(program.native, inputs, program.worker)
+  defp run(%{output: output} = program, worker, args, hooks) do
+    inputs = inputs(args, program.used, program, worker)
+    refs = Native.run_program(program.native, inputs, worker)
     free(program.donated, inputs)
     {result, refs} = Output.fill(output, refs)
     if program.effects != {}, do: call_hooks(program.effects, refs, hooks)
@@ -91,13 +95,13 @@ defmodule Mlx.Compiler.Run do
     end)
   end
 
-  defp attend(:hook, id, refs, program, hooks) do
+  defp attend(:hook, id, refs, program, _worker, hooks) do
     {:hook, callback, plan} = elem(program.effects, id)
     {value, []} = Output.fill(plan, refs)
     callback(callback, hooks).(value)
   end
 
-  defp attend(:call, id, refs, program, _hooks) do
+  defp attend(:call, id, refs, program, worker, _hooks) do
     {:call, fun, plan, template, opts} = elem(program.effects, id)
     {value, []} = Output.fill(plan, refs)
     result = fun.(value, opts)
@@ -109,32 +113,37 @@ defmodule Mlx.Compiler.Run do
               "#{inspect(template)}, got: #{inspect(result)}"
     end
 
-    for t <- Composite.flatten_list([result]), do: input(Nx.devectorize(t), program)
+    for t <- Composite.flatten_list([result]),
+        do: input(Nx.devectorize(t), program.device, worker)
   end
 
   defp callback({:fn, fun}, _hooks), do: fun
   defp callback({:named, name, default}, hooks), do: hooks[name] || default
 
-  defp inputs(_args, [], program), do: program.captured
-  defp inputs([_ | args], [false | used], program), do: inputs(args, used, program)
+  defp inputs(_args, [], program, _worker), do: program.captured
 
-  defp inputs([arg | args], [true | used], program),
-    do: [input(arg.(), program) | inputs(args, used, program)]
+  defp inputs([_ | args], [false | used], program, worker),
+    do: inputs(args, used, program, worker)
 
-  defp placed(%T{type: {:c, 128}} = tensor, _program), do: tensor
-  defp placed(tensor, program), do: %{tensor | data: %Backend{ref: input(tensor, program)}}
+  defp inputs([arg | args], [true | used], program, worker),
+    do: [input(arg.(), program.device, worker) | inputs(args, used, program, worker)]
 
-  defp input(%T{data: %Backend{ref: ref}}, %{device: device} = program) do
+  defp placed(%T{type: {:c, 128}} = tensor, _device, _worker), do: tensor
+
+  defp placed(tensor, device, worker),
+    do: %{tensor | data: %Backend{ref: input(tensor, device, worker)}}
+
+  defp input(%T{data: %Backend{ref: ref}}, device, worker) do
     case Native.device(ref) do
       ^device -> ref
-      _other -> Native.copy_to(ref, program.worker)
+      _other -> Native.copy_to(ref, worker)
     end
   end
 
-  defp input(%T{data: %Expr{}} = tensor, _program) do
+  defp input(%T{data: %Expr{}} = tensor, _device, _worker) do
     raise ArgumentError,
           "cannot pass a tensor expression as argument to defn, got: #{inspect(tensor)}"
   end
 
-  defp input(tensor, %{device: device}), do: Build.upload(tensor, device)
+  defp input(tensor, _device, worker), do: Build.upload(tensor, worker)
 end

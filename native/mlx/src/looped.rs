@@ -61,7 +61,7 @@ impl Looped {
         values: &[Array],
         run: &Run,
     ) -> Option<Result<Self>> {
-        if run.streams.main.device != Device::Cpu {
+        if run.streams.main.device != Device::Cpu || body.is_whole() {
             return None;
         }
         let dims = values.iter().map(Array::dims).find(|dims| !dims.is_empty());

@@ -39,6 +39,8 @@ pub struct Program {
     depth: usize,
     /// How many instructions it was made of.
     len: usize,
+    /// Whether its instructions are left as they are.
+    whole: bool,
     /// How it is computed, where it is a fused one.
     plans: Plans,
     /// What its maker calls it, which its failures tell.
@@ -99,7 +101,7 @@ impl Program {
     pub fn whole(inputs: usize, instructions: Vec<Instruction>, outputs: Vec<u32>) -> Result<Self> {
         let depth = Self::depth(inputs, &instructions, &outputs)?;
         let mut program = Self::with_last_uses(inputs, instructions, outputs);
-        program.depth = depth;
+        (program.depth, program.whole) = (depth, true);
         Ok(program)
     }
 
@@ -174,6 +176,7 @@ impl Program {
             plain,
             depth: 1,
             len,
+            whole: false,
             plans: Plans::default(),
             label: None,
         }
@@ -242,6 +245,11 @@ impl Program {
     /// How many instructions it was made of.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether its instructions are left as they are.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     pub(crate) fn plans(&self) -> &Plans {

@@ -37,7 +37,7 @@ defmodule Mlx.Compiler.ProgressTest do
   end
 
   test "from the first second on, in doubling intervals, and at the end" do
-    log = capture_log([level: :info], fn -> compile(slow(2_300)) end)
+    log = capture_log([level: :info], fn -> compile(slow(3_500)) end)
 
     name =
       ~s|anonymous fn/1 in Mlx.Compiler.ProgressTest.slow/2 (test/nx/compiler/progress_test.exs)|
@@ -46,14 +46,19 @@ defmodule Mlx.Compiler.ProgressTest do
       for [line] <- Regex.scan(~r/Mlx\.Compiler (?:is compiling|compiled) .*/, log), do: line
 
     assert [first, second, last] = lines
-    assert first =~ ~r/is compiling #{Regex.escape(name)}, for 1\.\d s so far: tracing, now in /
+
+    assert first =~
+             ~r/is compiling #{Regex.escape(name)}, for [12]\.\d s so far: tracing, now in /
 
     sleeping = __ENV__.file |> File.read!() |> String.split("\n")
     line = 1 + Enum.find_index(sleeping, &(&1 =~ "Process.sleep(time)"))
-    assert second =~ ~r/, for 2\.\d s so far: tracing, now in &Mlx.Compiler.ProgressTest.slow\/2 /
+
+    assert second =~
+             ~r/, for [23]\.\d s so far: tracing, now in &Mlx.Compiler.ProgressTest.slow\/2 /
+
     assert second =~ "(test/nx/compiler/progress_test.exs:#{line})"
 
-    assert last =~ ~r/compiled #{Regex.escape(name)} after 2\.\d s, 1 operations lowered/
+    assert last =~ ~r/compiled #{Regex.escape(name)} after [3-9]\.\d s, 1 operations lowered/
     assert_eventually(fn -> watchers() == [] end)
   end
 

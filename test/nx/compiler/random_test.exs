@@ -108,7 +108,7 @@ defmodule Mlx.Compiler.RandomTest do
     end
 
     defp tell(tag, t) do
-      send(self(), {:told, tag, Nx.to_binary(t)})
+      send(self(), {:told, tag, Mlx.NxCase.bytes(t)})
       t
     end
   end
@@ -163,7 +163,7 @@ defmodule Mlx.Compiler.RandomTest do
   defp run(plan, args, compiler) do
     fun = fn x, y -> plan |> Build.values([x, y]) |> Enum.take(3) |> List.to_tuple() end
     result = Nx.Defn.jit_apply(fun, args, compiler: compiler)
-    bits = for t <- Tuple.to_list(result), do: {t.type, t.shape, Nx.to_binary(t)}
+    bits = for t <- Tuple.to_list(result), do: {t.type, t.shape, Mlx.NxCase.bytes(t)}
     {:ok, bits, told()}
   rescue
     # What Nx refuses for any compiler.

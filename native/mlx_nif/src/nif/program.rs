@@ -19,7 +19,7 @@ fn run<'a>(
     outputs: Vec<u32>,
     inputs: Vec<ResourceArc<ArrayRef>>,
 ) -> Term<'a> {
-    let program = build(inputs.len(), instructions, outputs).map(Arc::new);
+    let program = build(inputs.len(), instructions, outputs, Program::new).map(Arc::new);
     posted(
         env,
         program.and_then(|p| post(&p, worker.as_deref(), &inputs)),
@@ -28,6 +28,7 @@ fn run<'a>(
 
 /// Checks instructions once, to be run many times. The inputs are given by their number, or by
 /// their types and shapes, which each run then checks. A label comes back with the failures of runs.
+/// Unless it is to fuse them, every instruction is left to MLX as it is.
 #[rustler::nif(schedule = "DirtyCpu")]
 fn program_new<'a>(
     env: Env<'a>,
@@ -35,11 +36,13 @@ fn program_new<'a>(
     instructions: Term<'a>,
     outputs: Vec<u32>,
     label: Option<Binary<'a>>,
+    fuse: bool,
 ) -> Term<'a> {
+    let new = if fuse { Program::new } else { Program::whole };
     let built = match inputs.decode::<usize>() {
-        Ok(count) => build(count, instructions, outputs),
+        Ok(count) => build(count, instructions, outputs, new),
         Err(_) => signature(inputs).and_then(|signature| {
-            let program = build(signature.len(), instructions, outputs)?;
+            let program = build(signature.len(), instructions, outputs, new)?;
             Ok(program.with_signature(signature))
         }),
     };
@@ -103,7 +106,9 @@ fn because(error: rustler::Error) -> String {
     reason(error).map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
-fn build(inputs: usize, instructions: Term, outputs: Vec<u32>) -> Result<Program> {
+type New = fn(usize, Vec<Instruction>, Vec<u32>) -> Result<Program>;
+
+fn build(inputs: usize, instructions: Term, outputs: Vec<u32>, new: New) -> Result<Program> {
     let list: ListIterator = instructions
         .decode()
         .map_err(|_| Error::invalid("program", "instructions must be a list"))?;
@@ -119,7 +124,7 @@ fn build(inputs: usize, instructions: Term, outputs: Vec<u32>) -> Result<Program
             })
         })
         .collect::<Result<_>>()?;
-    Program::new(inputs, instructions, outputs)
+    new(inputs, instructions, outputs)
 }
 
 enum Posted {
