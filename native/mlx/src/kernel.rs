@@ -23,8 +23,11 @@ pub(crate) const TILE: usize = 256;
 /// One number of any type per element, aligned for all of them.
 pub(crate) type Tile = [u64; TILE];
 
-/// A step's loop: the registers' tiles, the step, and how many elements.
-pub(crate) type Loop = fn(&mut [Tile], &Step, usize);
+/// A step's loop: where the registers' numbers are, the step, and how many elements.
+///
+/// # Safety
+/// The places that the step names must hold so many numbers of its types, apart from each other.
+pub(crate) type Loop = unsafe fn(&[*mut u8], &Step, usize);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
@@ -55,7 +58,11 @@ pub(crate) struct Part {
 }
 
 /// The registers of a run.
-pub(crate) struct Registers(Vec<Tile>);
+pub(crate) struct Registers {
+    tiles: Vec<Tile>,
+    /// Where each register's numbers are: in its tile, or in memory of others.
+    places: Vec<*mut u8>,
+}
 
 impl Kernel {
     /// A kernel for inputs of these types.
@@ -121,6 +128,11 @@ impl Kernel {
         self.dtypes[register]
     }
 
+    /// Whether a step writes the register.
+    pub(crate) fn is_made(&self, register: usize) -> bool {
+        self.steps.iter().any(|step| step.to == register)
+    }
+
     /// How many registers a run takes.
     pub(crate) fn len(&self) -> usize {
         self.dtypes.len()
@@ -128,7 +140,7 @@ impl Kernel {
 
     /// Registers with the constants in place, and some more for other use.
     pub(crate) fn registers(&self, more: usize) -> Registers {
-        let mut registers = Registers(vec![[0; TILE]; self.dtypes.len() + more]);
+        let mut registers = Registers::new(self.dtypes.len() + more);
         for (register, bytes) in &self.constants {
             registers.fill(*register, bytes);
         }
@@ -138,12 +150,35 @@ impl Kernel {
     /// Computes `size` elements of a part, whose inputs are in the first registers.
     pub(crate) fn run(&self, part: &Part, registers: &mut Registers, size: usize) {
         for step in &self.steps[part.steps.clone()] {
-            (step.run)(&mut registers.0, step, size);
+            // SAFETY: registers are made for this kernel, whose steps are of their types, and a step
+            // writes a register of its own.
+            unsafe { (step.run)(&registers.places, step, size.min(TILE)) };
         }
     }
 }
 
 impl Registers {
+    fn new(count: usize) -> Self {
+        let mut tiles = vec![[0; TILE]; count];
+        let places = tiles.iter_mut().map(|tile| tile.as_mut_ptr().cast());
+        let places = places.collect();
+        Self { tiles, places }
+    }
+
+    /// Has a register's numbers lie elsewhere.
+    ///
+    /// # Safety
+    /// From now on every run needs room for as many numbers there as it computes, aligned, and apart
+    /// from all other registers; a register that a step writes must be free to be written.
+    pub(crate) unsafe fn place(&mut self, register: usize, place: *mut u8) {
+        self.places[register] = place;
+    }
+
+    /// Where a register's numbers are.
+    pub(crate) fn at(&self, register: usize) -> *const u8 {
+        self.places[register]
+    }
+
     /// The same number in every place of a register.
     pub(crate) fn fill(&mut self, register: usize, number: &[u8]) {
         for place in self
@@ -154,9 +189,9 @@ impl Registers {
         }
     }
 
-    /// Copies the first `size` numbers of a register into another.
+    /// Copies the first `size` numbers of a register into another; both are in their tiles.
     pub(crate) fn copy(&mut self, from: usize, to: usize, size: usize) {
-        let (low, high) = self.0.split_at_mut(from.max(to));
+        let (low, high) = self.tiles.split_at_mut(from.max(to));
         let (source, target) = match (low, high) {
             _ if from == to => return,
             (low, [first, ..]) if from < to => (&low[from], first),
@@ -168,31 +203,36 @@ impl Registers {
         target[..size].copy_from_slice(&source[..size]);
     }
 
-    /// The first bytes of a register.
+    /// The first bytes of a register's tile.
     pub(crate) fn bytes_mut(&mut self, register: usize, len: usize) -> &mut [u8] {
-        let tile = &mut self.0[register];
+        let tile = &mut self.tiles[register];
         let len = len.min(size_of::<Tile>());
         // SAFETY: a tile is plain numbers, and the length is within it.
         unsafe { std::slice::from_raw_parts_mut(tile.as_mut_ptr().cast(), len) }
     }
 }
 
-/// The numbers of a tile. `T` takes at most eight bytes and accepts any bits.
-fn numbers<T: Copy>(tile: &Tile, size: usize) -> &[T] {
-    // SAFETY: a tile has room for TILE numbers of any type here, and is aligned for all of them.
-    unsafe { std::slice::from_raw_parts(tile.as_ptr().cast(), size.min(TILE)) }
+/// The operand of a step: `size` numbers.
+///
+/// # Safety
+/// As [`Loop`] says. `T` accepts any bits.
+unsafe fn read<'a, T: Copy>(
+    places: &'a [*mut u8],
+    step: &Step,
+    operand: usize,
+    size: usize,
+) -> &'a [T] {
+    // SAFETY: as the caller says.
+    unsafe { std::slice::from_raw_parts(places[step.from[operand]].cast(), size) }
 }
 
-/// As `numbers`, to be written.
-fn numbers_mut<T: Copy>(tile: &mut Tile, size: usize) -> &mut [T] {
-    // SAFETY: as above.
-    unsafe { std::slice::from_raw_parts_mut(tile.as_mut_ptr().cast(), size.min(TILE)) }
-}
-
-/// A step's registers come before the one it writes.
-fn split<'a>(tiles: &'a mut [Tile], step: &Step) -> (&'a [Tile], &'a mut Tile) {
-    let (before, rest) = tiles.split_at_mut(step.to);
-    (before, &mut rest[0])
+/// Where a step writes `size` numbers.
+///
+/// # Safety
+/// As [`Loop`] says.
+unsafe fn write<'a, T: Copy>(places: &'a [*mut u8], step: &Step, size: usize) -> &'a mut [T] {
+    // SAFETY: as the caller says.
+    unsafe { std::slice::from_raw_parts_mut(places[step.to].cast(), size) }
 }
 
 trait Map<A, B> {
@@ -203,46 +243,89 @@ trait Zip<A, B> {
     fn of(x: A, y: A) -> B;
 }
 
-fn map<A: Number, B: Number, F: Map<A, B>>(tiles: &mut [Tile], step: &Step, size: usize) {
-    let (before, to) = split(tiles, step);
-    let x = numbers::<A>(&before[step.from[0]], size);
-    for (to, x) in numbers_mut::<B>(to, size).iter_mut().zip(x) {
+unsafe fn map<A: Number, B: Number, F: Map<A, B>>(places: &[*mut u8], step: &Step, size: usize) {
+    // SAFETY: as the caller says.
+    let (x, to) = unsafe {
+        (
+            read::<A>(places, step, 0, size),
+            write::<B>(places, step, size),
+        )
+    };
+    for (to, x) in to.iter_mut().zip(x) {
         *to = F::of(*x);
     }
 }
 
-fn zip<A: Number, B: Number, F: Zip<A, B>>(tiles: &mut [Tile], step: &Step, size: usize) {
-    let (before, to) = split(tiles, step);
-    let x = numbers::<A>(&before[step.from[0]], size);
-    let y = numbers::<A>(&before[step.from[1]], size);
-    for ((to, x), y) in numbers_mut::<B>(to, size).iter_mut().zip(x).zip(y) {
+unsafe fn zip<A: Number, B: Number, F: Zip<A, B>>(places: &[*mut u8], step: &Step, size: usize) {
+    // SAFETY: as the caller says.
+    let (x, y) = unsafe {
+        (
+            read::<A>(places, step, 0, size),
+            read::<A>(places, step, 1, size),
+        )
+    };
+    // SAFETY: as the caller says.
+    let to = unsafe { write::<B>(places, step, size) };
+    for ((to, x), y) in to.iter_mut().zip(x).zip(y) {
         *to = F::of(*x, *y);
     }
 }
 
-fn select<T: Number>(tiles: &mut [Tile], step: &Step, size: usize) {
-    let (before, to) = split(tiles, step);
-    let condition = numbers::<u8>(&before[step.from[0]], size);
-    let x = numbers::<T>(&before[step.from[1]], size);
-    let y = numbers::<T>(&before[step.from[2]], size);
-    let places = numbers_mut::<T>(to, size).iter_mut().zip(condition);
-    for (((to, condition), x), y) in places.zip(x).zip(y) {
+unsafe fn select<T: Number>(places: &[*mut u8], step: &Step, size: usize) {
+    // SAFETY: as the caller says.
+    let (x, y) = unsafe {
+        (
+            read::<T>(places, step, 1, size),
+            read::<T>(places, step, 2, size),
+        )
+    };
+    // SAFETY: as the caller says.
+    let (condition, to) = unsafe {
+        (
+            read::<u8>(places, step, 0, size),
+            write::<T>(places, step, size),
+        )
+    };
+    for (((to, condition), x), y) in to.iter_mut().zip(condition).zip(x).zip(y) {
         *to = if *condition != 0 { *x } else { *y };
     }
 }
 
 /// A loop over a function of the host's.
-pub(crate) fn applied<F: Function>(tiles: &mut [Tile], step: &Step, size: usize) {
-    let (before, to) = split(tiles, step);
-    let x = numbers::<F::In>(&before[step.from[0]], size);
-    for (to, x) in numbers_mut::<F::Out>(to, size).iter_mut().zip(x) {
+///
+/// # Safety
+/// As [`Loop`] says.
+pub(crate) unsafe fn applied<F: Function>(places: &[*mut u8], step: &Step, size: usize) {
+    // SAFETY: as the caller says.
+    let (x, to) = unsafe {
+        (
+            read::<F::In>(places, step, 0, size),
+            write::<F::Out>(places, step, size),
+        )
+    };
+    for (to, x) in to.iter_mut().zip(x) {
         *to = F::of(*x);
     }
 }
 
-fn copy(tiles: &mut [Tile], step: &Step, _size: usize) {
-    let (before, to) = split(tiles, step);
-    *to = before[step.from[0]];
+/// A loop that changes nothing, for numbers of so many bytes.
+fn copy(size: usize) -> Loop {
+    unsafe fn copy<T: Copy>(places: &[*mut u8], step: &Step, size: usize) {
+        // SAFETY: as the caller says.
+        let (x, to) = unsafe {
+            (
+                read::<T>(places, step, 0, size),
+                write::<T>(places, step, size),
+            )
+        };
+        to.copy_from_slice(x);
+    }
+    match size {
+        1 => copy::<u8>,
+        2 => copy::<u16>,
+        4 => copy::<u32>,
+        _ => copy::<u64>,
+    }
 }
 
 macro_rules! functions {
@@ -372,7 +455,7 @@ fn step(op: &Op, types: &[Dtype]) -> Option<(Loop, Dtype)> {
             });
             (run, *to)
         }
-        (Op::View(to), [from]) if to.size() == from.size() => (Some(copy as Loop), *to),
+        (Op::View(to), [from]) if to.size() == from.size() => (Some(copy(to.size())), *to),
         (_, [x]) => one(op, *x)?,
         (_, [x, y]) if x == y => two(op, *x)?,
         _ => return None,
@@ -458,10 +541,15 @@ fn two(op: &Op, dtype: Dtype) -> Found {
     })
 }
 
-fn convert<A: Cast, B: Cast>(tiles: &mut [Tile], step: &Step, size: usize) {
-    let (before, to) = split(tiles, step);
-    let x = numbers::<A>(&before[step.from[0]], size);
-    for (to, x) in numbers_mut::<B>(to, size).iter_mut().zip(x) {
+unsafe fn convert<A: Cast, B: Cast>(places: &[*mut u8], step: &Step, size: usize) {
+    // SAFETY: as the caller says.
+    let (x, to) = unsafe {
+        (
+            read::<A>(places, step, 0, size),
+            write::<B>(places, step, size),
+        )
+    };
+    for (to, x) in to.iter_mut().zip(x) {
         *to = x.cast();
     }
 }
@@ -478,7 +566,7 @@ impl<T: Number> Map<T, u8> for IsTrue {
 fn cast(from: Dtype, to: Dtype) -> Option<Loop> {
     let is_whole = |dtype: Dtype| dtype.is_integer() || dtype == Dtype::Bool;
     match (from, to) {
-        _ if from == to => Some(copy),
+        _ if from == to => Some(copy(from.size())),
         (_, Dtype::Bool) => by_type!(number from, T => map::<T, u8, IsTrue> as Loop),
         (Dtype::Bool, _) => by_type!(number to, T => convert::<u8, T> as Loop),
         _ if is_whole(from) || !is_whole(to) => {

@@ -323,6 +323,7 @@ impl Work {
             size: *size,
         };
         let targets: Vec<Target> = outputs.iter().zip(&self.made).map(target).collect();
+        let direct = self.direct(&sources, &targets);
         let range = |first: usize, end: usize| {
             let mut registers = self.kernel.registers(0);
             for (register, source) in sources.iter().enumerate() {
@@ -334,7 +335,7 @@ impl Work {
             }
             for first in (first..end).step_by(TILE) {
                 let size = TILE.min(end - first);
-                self.tile(&sources, &targets, &mut registers, first, size);
+                self.tile(&sources, &targets, &direct, &mut registers, first, size);
             }
         };
         if elements * self.kernel.len() < SHARED {
@@ -370,41 +371,70 @@ impl Work {
         }
     }
 
+    /// Which results the last steps may write where they belong: those that stand in no operand's
+    /// place, are not an operand themselves, and are not there twice.
+    fn direct(&self, sources: &[Source], targets: &[Target]) -> Vec<bool> {
+        let outputs = &self.part.outputs;
+        let is_made = |index: usize| {
+            let register = outputs[index];
+            self.kernel.is_made(register) && !outputs[..index].contains(&register)
+        };
+        let reuses = |target: &Target| sources.iter().any(|s| std::ptr::eq(s.data, target.data));
+        let direct = targets.iter().enumerate();
+        direct
+            .map(|(index, target)| is_made(index) && !reuses(target))
+            .collect()
+    }
+
     fn tile(
         &self,
         sources: &[Source],
         targets: &[Target],
+        direct: &[bool],
         registers: &mut Registers,
         first: usize,
         size: usize,
     ) {
         for (register, source) in sources.iter().enumerate() {
-            let place = registers.bytes_mut(register, size * source.size);
             match &source.layout {
                 Layout::One => (),
                 Layout::Rows => {
                     // SAFETY: the operand has a number for each element.
-                    let from = unsafe {
-                        let from = source.data.add(first * source.size);
-                        std::slice::from_raw_parts(from, size * source.size)
-                    };
-                    place.copy_from_slice(from);
+                    let from = unsafe { source.data.add(first * source.size) };
+                    if from.addr().is_multiple_of(source.size) {
+                        // SAFETY: they are aligned and only read: no step writes an operand, and no
+                        // result is written where an operand is.
+                        unsafe { registers.place(register, from.cast_mut()) };
+                        continue;
+                    }
+                    let place = registers.bytes_mut(register, size * source.size);
+                    // SAFETY: as above.
+                    place.copy_from_slice(unsafe { std::slice::from_raw_parts(from, place.len()) });
                 }
-                Layout::Strided(strides) => match source.size {
-                    1 => self.gather::<1>(source, strides, first, place),
-                    2 => self.gather::<2>(source, strides, first, place),
-                    4 => self.gather::<4>(source, strides, first, place),
-                    _ => self.gather::<8>(source, strides, first, place),
-                },
+                Layout::Strided(strides) => {
+                    let place = registers.bytes_mut(register, size * source.size);
+                    match source.size {
+                        1 => self.gather::<1>(source, strides, first, place),
+                        2 => self.gather::<2>(source, strides, first, place),
+                        4 => self.gather::<4>(source, strides, first, place),
+                        _ => self.gather::<8>(source, strides, first, place),
+                    }
+                }
             }
         }
+        let outputs = self.part.outputs.iter().zip(targets).zip(direct);
+        for ((register, target), _) in outputs.clone().filter(|(_, direct)| **direct) {
+            // SAFETY: the result has room for each element, is new and so aligned, and this tile of
+            // it is this thread's alone.
+            unsafe { registers.place(*register, target.data.add(first * target.size)) };
+        }
         self.kernel.run(&self.part, registers, size);
-        for (register, target) in self.part.outputs.iter().zip(targets) {
-            let from = registers.bytes_mut(*register, size * target.size);
-            // SAFETY: the result has room for each element, and this tile is this thread's alone.
+        for ((register, target), _) in outputs.filter(|(_, direct)| !**direct) {
+            // SAFETY: the register holds so many numbers, and the result has room for them.
             unsafe {
+                let from = registers.at(*register);
                 let to = target.data.add(first * target.size);
-                std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
+                std::ptr::copy(from, to, size * target.size);
             }
         }
     }
