@@ -53,6 +53,7 @@ defmodule Mlx.Compiler do
       on numbers, are not MLX's on a CPU: they take nanoseconds per operation and iteration.
     * `cond` and `if`: only the branch that is taken runs, which waits for the predicate. Where all
       branches are a few operations on small tensors, they are computed and the result is selected.
+      What several `cond`s share is computed ahead of them.
     * hooks, `Nx.Defn.Kernel.print_value/2` and `Nx.runtime_call/4`: the caller runs their functions,
       in program order. With a `runtime_call`, or a hook inside a loop or branch, the call returns
       when the program has ended; the worker serves other processes while a function runs, which may

@@ -116,7 +116,7 @@ defmodule Mlx.Compiler.Control do
         do: Scope.inside([], [last], state, &whole([last], &1)),
         else: Scope.inside([], [], state, &others(rest, last, t, &1))
 
-    {[then, otherwise], uses} = unite([{then, then_uses}, {otherwise, otherwise_uses}], 0)
+    {[then, otherwise], uses} = Scope.unite([{then, then_uses}, {otherwise, otherwise_uses}], 0)
     results({{:if, then, otherwise}, [predicate | leaves(uses)]}, t, state)
   end
 
@@ -280,7 +280,7 @@ defmodule Mlx.Compiler.Control do
       end)
 
     programs = [{condition, condition_uses}, {body, body_uses}]
-    {[condition, body], uses} = unite(programs, length(params))
+    {[condition, body], uses} = Scope.unite(programs, length(params))
     results({{:while, condition, body}, leaves(start ++ uses)}, t, state)
   end
 
@@ -312,29 +312,6 @@ defmodule Mlx.Compiler.Control do
   defp repeated({false, number}, slot), do: {{:known, number}, slot}
 
   ## Programs as operands
-
-  # Programs that take the same inputs: `own` ones, and all slots that any of them uses.
-  defp unite(programs, own) do
-    uses = programs |> Enum.flat_map(fn {_program, uses} -> uses end) |> Enum.uniq()
-    positions = uses |> Enum.with_index(own) |> Map.new()
-
-    united =
-      for {{inputs, instructions, outputs}, used} <- programs do
-        moved = Map.new(Enum.with_index(used, own), fn {slot, i} -> {i, positions[slot]} end)
-        shift = own + length(uses) - inputs
-
-        rename = fn
-          slot when slot < own -> slot
-          slot when slot < inputs -> Map.fetch!(moved, slot)
-          slot -> slot + shift
-        end
-
-        instructions = for {op, slots} <- instructions, do: {op, Enum.map(slots, rename)}
-        {own + length(uses), instructions, Enum.map(outputs, rename)}
-      end
-
-    {united, uses}
-  end
 
   defp leaves(slots), do: Enum.map(slots, &%{data: &1})
 

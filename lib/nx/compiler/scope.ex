@@ -95,6 +95,29 @@ defmodule Mlx.Compiler.Scope do
     {program, for({{:outer, slot}, _} <- inputs, do: slot), parent}
   end
 
+  @doc "Programs that take the same inputs: `own` ones, and all slots that any of them uses."
+  def unite(programs, own) do
+    uses = programs |> Enum.flat_map(fn {_program, uses} -> uses end) |> Enum.uniq()
+    positions = uses |> Enum.with_index(own) |> Map.new()
+
+    united =
+      for {{inputs, instructions, outputs}, used} <- programs do
+        moved = Map.new(Enum.with_index(used, own), fn {slot, i} -> {i, positions[slot]} end)
+        shift = own + length(uses) - inputs
+
+        rename = fn
+          slot when slot < own -> slot
+          slot when slot < inputs -> Map.fetch!(moved, slot)
+          slot -> slot + shift
+        end
+
+        instructions = for {op, slots} <- instructions, do: {op, Enum.map(slots, rename)}
+        {own + length(uses), instructions, Enum.map(outputs, rename)}
+      end
+
+    {united, uses}
+  end
+
   @doc "Whether a walk has used any of its parameters at `positions`, or returns it as `slots`."
   def uses?(positions, slots, state) do
     inputs = for i <- positions, into: MapSet.new(), do: elem(state.inputs[{:parameter, i}], 0)

@@ -19,11 +19,23 @@ defmodule Mlx.Lower.Decompose do
     columns = {{:broadcast_to, vectors.shape}, [{{:expand_dims_axes, [axis]}, [order]}]}
 
     sorted = {{:take_along_axis, axis}, [{:elem, node, 0}, order]}
+    made = {{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}
 
-    [
-      cast(sorted, real_type(values.type), values.type),
-      back({{:take_along_axis, axis + 1}, [{:elem, node, 1}, columns]}, vectors)
-    ]
+    made =
+      case vectors.type do
+        {:c, _} ->
+          made
+
+        type ->
+          turned(
+            made,
+            signs(made, axis, values.shape, compute_type(type)),
+            axis,
+            compute_type(type)
+          )
+      end
+
+    [cast(sorted, real_type(values.type), values.type), back(made, vectors)]
   end
 
   def lower(_struct, _out, [%{type: {:c, _}} | _]), do: :default
@@ -79,6 +91,16 @@ defmodule Mlx.Lower.Decompose do
 
     values = {:elem, node, 1}
     values = if svd.full_matrices?, do: values, else: significant(values, a.shape, s)
+
+    # As many vectors as there are values come in pairs, and turn together.
+    type = compute_type(u.type)
+    {m, n} = {elem(a.shape, rank - 2), elem(a.shape, rank - 1)}
+    {axis, of} = if m < n, do: {rank - 2, left}, else: {rank - 1, right}
+    signs = signs(of, axis, s.shape, type)
+    columns = widened(signs, s.shape, elem(u.shape, rank - 1), type)
+    rows = widened(signs, s.shape, elem(vt.shape, rank - 2), type)
+    left = turned(left, columns, rank - 2, type)
+    right = turned(right, rows, rank - 1, type)
     [back(left, u), back(values, s), back(right, vt)]
   end
 
@@ -109,11 +131,36 @@ defmodule Mlx.Lower.Decompose do
     signs = where(turn, const(-1, type), one)
     signs = if m > n, do: signs, else: last_sign(signs, rows, rank - 2, one)
 
-    columns = {{:expand_dims_axes, [rank - 2]}, [signs]}
-    # A zero stays one without a sign.
-    row = {{:expand_dims_axes, [rank - 1]}, [signs]}
-    upper = where({:equal, [r, zero]}, r, {:multiply, [r, row]})
-    [back({:multiply, [q, columns]}, out), back(upper, r_out)]
+    q = turned(q, signs, rank - 2, type)
+    [back(q, out), back(turned(r, signs, rank - 1, type), r_out)]
+  end
+
+  # Of each vector along the axis: what makes the first of its large elements positive. LAPACK's
+  # signs are arbitrary, and Nx's gradient of a singular value decomposition takes the vectors of
+  # its default function, an eigendecomposition, together with those from here. Elements that only
+  # rounding tells apart must not decide.
+  defp signs(vectors, axis, shape, type) do
+    size = {:abs, [vectors]}
+    largest = {{:max_axes, [axis], true}, [size]}
+    large = {:greater_equal, [size, {:multiply, [largest, const(0.9, type)]}]}
+    pivot = {{:argmax_axis, axis, true}, [astype(large, {:u, 8})]}
+    pivot = reshape({{:take_along_axis, axis}, [vectors, pivot]}, nil, shape)
+    where({:less, [pivot, const(0, type)]}, const(-1, type), const(1, type))
+  end
+
+  # Vectors beyond those in pairs stay.
+  defp widened(signs, shape, count, type) do
+    axis = tuple_size(shape) - 1
+    more = count - elem(shape, axis)
+    config = List.duplicate({0, 0, 0}, axis) ++ [{0, more, 0}]
+    {signs, _shape} = pad(signs, shape, config, const(1, type))
+    signs
+  end
+
+  # A zero stays one without a sign.
+  defp turned(tree, signs, axis, type) do
+    turned = {:multiply, [tree, {{:expand_dims_axes, [axis]}, [signs]}]}
+    where({:equal, [tree, const(0, type)]}, tree, turned)
   end
 
   defp diagonal(tree, rows, columns, axis, type) do

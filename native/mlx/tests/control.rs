@@ -47,6 +47,35 @@ fn value_of(w: &Worker, program: Program, x: i32) -> i32 {
     read::<i32>(w, &made[0]).unwrap()[0]
 }
 
+/// x + 1 in so many loops of one iteration, inside of each other.
+fn nested(depth: usize) -> mlx::Result<Program> {
+    let mut inner = plus(1);
+    for _ in 1..depth {
+        let program = Program::new(1, vec![instruction(Op::Repeat(1, inner), &[0])], vec![1])?;
+        inner = Body(Arc::new(program));
+    }
+    Program::new(1, vec![instruction(Op::Repeat(1, inner), &[0])], vec![1])
+}
+
+#[test]
+fn programs_are_nested_deep_and_no_deeper() {
+    let w = worker();
+    assert_eq!(value_of(&w, nested(1_000).unwrap(), 3), 4);
+    let error = nested(1_024).unwrap_err().to_string();
+    assert!(error.contains("nested more than 1024 deep"), "{error}");
+}
+
+#[test]
+fn nested_programs_are_dropped_on_a_small_stack() {
+    let program = nested(1_000).unwrap();
+    std::thread::Builder::new()
+        .stack_size(64 * 1024)
+        .spawn(move || drop(program))
+        .unwrap()
+        .join()
+        .unwrap();
+}
+
 #[test]
 fn loops_run_until_their_condition_fails() {
     let w = worker();

@@ -158,10 +158,8 @@ defmodule Mlx.Compiler.DepthTest do
     assert Mlx.Array.to_binary(y) == <<42::32-native>>
 
     # On the stack of a scheduler.
-    for _ <- 1..5,
-        do:
-          Task.await(Task.async(fn -> Mlx.Program.new(inputs, instructions, outputs) && :ok end))
-
+    build = fn -> Mlx.Program.new(inputs, instructions, outputs) && :ok end
+    for _ <- 1..5, do: Task.await(Task.async(build), 60_000)
     :erlang.garbage_collect()
 
     {1, instructions, outputs} = nested.(100_000)
