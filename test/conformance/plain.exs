@@ -39,5 +39,20 @@ defmodule Mlx.Conformance.Plain do
     end)
   end
 
+  @doc """
+  The syntax tree with the same random numbers at every run: some tests take any, a few of which
+  make matrices that are nearly singular.
+  """
+  def fix_keys(ast) do
+    Macro.prewalk(ast, fn
+      {{:., _, [{:__aliases__, _, [:Nx, :Random]}, :key]} = key, meta,
+       [{{:., _, [{:__aliases__, _, [:System]}, :unique_integer]}, _, _}]} ->
+        {key, meta, [42]}
+
+      other ->
+        other
+    end)
+  end
+
   defp call(ast), do: {{:., [], [__MODULE__, :plain]}, [], [ast]}
 end

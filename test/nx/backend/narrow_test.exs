@@ -9,6 +9,14 @@ defmodule Mlx.Backend.NarrowTest do
 
   @types [u: 2, u: 4, s: 2, s: 4]
 
+  # Nx's main branch cannot compute with two tensors of these types, unless one is a scalar.
+  @lacks_oracle (try do
+                   t = Nx.tensor([1, 2], type: :u4, backend: Nx.BinaryBackend)
+                   Nx.to_flat_list(Nx.add(t, t)) != [2, 4]
+                 rescue
+                   ArgumentError -> "this version of Nx.BinaryBackend does not compute with u4"
+                 end)
+
   defp values({:u, size}), do: Enum.to_list(0..(2 ** size - 1))
   defp values({:s, size}), do: Enum.to_list(-(2 ** (size - 1))..(2 ** (size - 1) - 1))
 
@@ -108,10 +116,13 @@ defmodule Mlx.Backend.NarrowTest do
   end
 
   describe "element by element" do
-    @any [:add, :subtract, :multiply, :min, :max, :bitwise_and, :bitwise_or, :bitwise_xor] ++
+    @narrow [:add, :subtract, :multiply, :min, :max, :bitwise_and, :bitwise_or, :bitwise_xor]
+    @any @narrow ++
            [:equal, :not_equal, :greater, :less, :greater_equal, :less_equal] ++
            [:logical_and, :logical_or, :logical_xor, :atan2]
     for op <- @any do
+      # Results of a byte and more are right in all versions.
+      @tag skip: op in @narrow && @lacks_oracle
       test "#{op}" do
         for left <- @types,
             right <- @types,
@@ -120,6 +131,7 @@ defmodule Mlx.Backend.NarrowTest do
     end
 
     for op <- [:quotient, :remainder, :divide] do
+      @tag skip: op != :divide && @lacks_oracle
       test "#{op}" do
         for left <- @types, right <- @types do
           assert_same(
@@ -131,6 +143,7 @@ defmodule Mlx.Backend.NarrowTest do
     end
 
     for op <- [:pow, :left_shift, :right_shift] do
+      @tag skip: @lacks_oracle
       test "#{op}" do
         for left <- @types, right <- @types do
           assert_same(
@@ -191,6 +204,7 @@ defmodule Mlx.Backend.NarrowTest do
       end)
     end
 
+    @tag skip: @lacks_oracle
     test "with operands of other types and of the other backend" do
       for_all(fn ->
         shape = shape(1..3)
@@ -318,6 +332,7 @@ defmodule Mlx.Backend.NarrowTest do
   end
 
   describe "products" do
+    @tag skip: @lacks_oracle
     test "dot and outer" do
       for_all(fn ->
         {a, b} = {tensor(pick(@types), {3, 4}), tensor(pick(@types), {4, 2})}
@@ -331,6 +346,7 @@ defmodule Mlx.Backend.NarrowTest do
       assert_same(args, &Nx.conv/2)
     end
 
+    @tag skip: @lacks_oracle
     test "cumulative" do
       for_all(fn ->
         t = tensor(pick(@types), shape(1..2, 6))

@@ -193,8 +193,13 @@ defmodule Mlx.Compiler.HookTest do
     end
   end
 
-  test "inside loops and by tokens" do
+  test "inside loops" do
     assert {_, [step: _, step: _, step: _]} = assert_same(&Hooked.loop/1, [1])
+  end
+
+  # Later versions of Nx have no tokens.
+  @tag skip: not function_exported?(Nx.Defn.Kernel, :create_token, 0)
+  test "by tokens" do
     assert {16, [first: 12, second: 3]} = assert_same(&Hooked.tokens/1, [4])
   end
 

@@ -159,38 +159,20 @@ defmodule Mlx.Compiler.OrderTest do
     assert {5, [a: 1, p: 2, q: 3, b: 2]} = tags(&Sourced.block/1, [1])
   end
 
-  # A process that moves to another scheduler goes on with references of that one.
-  test "wherever the function is traced" do
-    busy = for _ <- 1..(4 * System.schedulers_online()), do: spawn_link(&count/0)
-
-    function = fn x ->
-      1..40
-      |> Enum.map(fn i ->
-        Enum.sum(1..20_000)
-        :erlang.yield()
-        Sourced.note(Nx.add(x, i), :n)
-      end)
-      |> Enum.reverse()
-      |> Enum.reduce(&Nx.add/2)
+  # A process that moved to another scheduler would go on with references of that one.
+  test "because a process stays on its scheduler while it traces, and no longer" do
+    fun = fn x ->
+      scheduler = :erlang.system_info(:scheduler_id)
+      bound_to = :erlang.process_flag(:scheduler, scheduler)
+      :erlang.process_flag(:scheduler, bound_to)
+      send(self(), {:bound_to, bound_to, scheduler})
+      Nx.negate(x)
     end
 
-    for attempt <- 1..3 do
-      # Each captures another value, so that each is traced.
-      traced = fn x -> Nx.add(function.(x), attempt) end
-      assert {_, tags} = tags(traced, [0])
-      assert tags == for(i <- 1..40, do: {:n, i})
-    end
+    assert {-1, [{:bound_to, scheduler, scheduler}]} = tags(fun, [1])
+    assert :erlang.process_flag(:scheduler, 0) == 0
 
-    for pid <- busy, do: Process.exit(Process.unlink(pid) && pid, :kill)
-  end
-
-  defp count do
-    Enum.sum(1..1_000)
-    count()
-  end
-
-  test "a process that has traced is not bound to its scheduler" do
-    tags(&Sourced.flat/3, [1.0, 2.0, 3.0])
+    assert_raise RuntimeError, "no", fn -> tags(fn _ -> raise "no" end, [1]) end
     assert :erlang.process_flag(:scheduler, 0) == 0
   end
 end

@@ -11,7 +11,7 @@ defmodule Mlx.Compiler.VersionsTest do
     alias Nx.Tensor, as: T
 
     # The name of a hook that has a callback only if the call gives one, a tag to send, or both.
-    deftransform io_call(t, opts) do
+    deftransform effect(t, opts) do
       callback =
         case {opts[:name], opts[:tag]} do
           {nil, tag} -> {:fn, say(tag)}
@@ -28,18 +28,18 @@ defmodule Mlx.Compiler.VersionsTest do
     defp say(tag), do: &send(self(), {tag, Nx.to_number(&1)})
 
     defn flat(a, b) do
-      b = io_call(b, name: :b)
-      a = io_call(a, tag: :a)
+      b = effect(b, name: :b)
+      a = effect(a, tag: :a)
       a - b
     end
 
     defn nested(x) do
       y =
         while y = x, y < 20 do
-          io_call(y * 2, name: :step, tag: :step)
+          effect(y * 2, name: :step, tag: :step)
         end
 
-      if Nx.sin(y) > 2, do: y * 1.0, else: Nx.sum(Nx.exp(io_call(y, tag: :end))) * 0
+      if Nx.sin(y) > 2, do: y * 1.0, else: Nx.sum(Nx.exp(effect(y, tag: :end))) * 0
     end
   end
 
