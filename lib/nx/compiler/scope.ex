@@ -75,6 +75,7 @@ defmodule Mlx.Compiler.Scope do
         bindings: Map.merge(known, Map.new(own)),
         arguments: nil,
         inputs: %{},
+        elements: %{},
         parent: state,
         root: exprs,
         shared: nil
@@ -148,6 +149,14 @@ defmodule Mlx.Compiler.Scope do
         {outer?, %{parent | parent: grandparent}}
       end
     end
+  end
+
+  @doc "The tensor of the function's own that a slot stands for, if it does."
+  def held(slot, state) do
+    Enum.find_value(state.inputs, fn
+      {{:captured, _id}, {^slot, tensor}} -> tensor
+      _other -> nil
+    end)
   end
 
   @doc "The value of a node that belongs outside, as an input."

@@ -72,6 +72,7 @@ defmodule Mlx.Compiler.Trace do
       iterations: nil,
       nodes: 0,
       trips: %{},
+      elements: %{},
       parent: nil,
       root: [container],
       shared: nil,
@@ -210,8 +211,37 @@ defmodule Mlx.Compiler.Trace do
       do: Unsupported.operation!(op, "it is not an operation of this version of Nx")
 
     {args, state} = arguments(op, args, state)
-    emit(Lower.lower(op, flat(t), args), t, state)
+
+    case element(op, args, t, state) do
+      nil ->
+        emit(Lower.lower(op, flat(t), args), t, state)
+
+      number ->
+        {slot, state} = constant(number, t, state)
+        {slot, %{state | elements: Map.put(state.elements, slot, number)}}
+    end
   end
+
+  # A whole number that is picked out of a tensor that the function holds, as Nx.Random does with its
+  # rotations, is known. As an instruction it would stand between those that can be fused.
+  defp element(:slice, [%T{data: slot}, starts, lengths, strides], %T{type: {kind, _}} = t, state)
+       when kind in [:u, :s] do
+    tensor = if Nx.size(t) == 1 and Enum.all?(starts, &is_integer/1), do: Scope.held(slot, state)
+
+    if tensor do
+      tensor
+      |> Nx.devectorize()
+      |> Nx.slice(starts, lengths, strides: strides)
+      |> Nx.reshape({})
+      |> Nx.to_number()
+    end
+  end
+
+  defp element(op, [%T{data: slot} | _], %T{type: {kind, _}}, state)
+       when op in [:squeeze, :reshape, :as_type] and kind in [:u, :s],
+       do: state.elements[slot]
+
+  defp element(_op, _args, _t, _state), do: nil
 
   # The argument lists of op nodes are those of the `Nx.Backend` callbacks, except that the
   # expression turns static starts of put_slice into constants.

@@ -11,12 +11,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::kernel;
 use crate::ops::Op;
 use crate::program::{Body, Instruction, Program};
 
-/// A fused program takes a register for each instruction, and the tiles are to fit the cache.
-const MOST: usize = 64;
+/// What is computed together is held together: registers are to fit the cache.
+const MOST: usize = 128;
 
 /// The instructions of a program and who uses which slot.
 pub(crate) struct Graph<'a> {
@@ -205,6 +207,12 @@ pub(crate) fn fuse(
     if fusible.iter().filter(|fusible| **fusible).count() < 2 {
         return None;
     }
+    let instructions = &computed(inputs, instructions, &fusible);
+    let constant = |index: usize| matches!(instructions[index].op, Op::Constant(..));
+    let fusible = fusible.iter().enumerate();
+    let fusible: Vec<bool> = fusible
+        .map(|(i, fusible)| *fusible && !constant(i))
+        .collect();
     let graph = Graph::new(inputs, instructions, outputs);
     let mut groups = components(&graph, &fusible);
     if groups.iter().all(|members| members.len() < 2) {
@@ -219,6 +227,32 @@ pub(crate) fn fuse(
     let outputs = outputs.iter().map(|slot| writer.slot(*slot));
     let outputs = outputs.collect();
     Some((writer.instructions, outputs))
+}
+
+/// The instructions with those that are of constants only computed.
+fn computed(inputs: usize, instructions: &[Instruction], fusible: &[bool]) -> Vec<Instruction> {
+    let mut computed: Vec<Instruction> = Vec::with_capacity(instructions.len());
+    let mut constants: Vec<Option<usize>> = vec![None; inputs];
+    for (instruction, fusible) in instructions.iter().zip(fusible) {
+        let operands = instruction.operands.iter();
+        let operands: Option<Vec<&Op>> = operands
+            .map(|slot| constants[*slot as usize].map(|index| &computed[index].op))
+            .collect();
+        let made = operands
+            .filter(|operands| *fusible && !operands.is_empty())
+            .and_then(|operands| kernel::constant(&instruction.op, &operands));
+        let next = match made {
+            Some(op) => Instruction {
+                op,
+                operands: SmallVec::new(),
+            },
+            None => instruction.clone(),
+        };
+        let constant = matches!(next.op, Op::Constant(..)).then_some(computed.len());
+        constants.resize(constants.len() + next.op.outputs(), constant);
+        computed.push(next);
+    }
+    computed
 }
 
 /// Connected elementwise instructions between which nothing else happens, in order; every other

@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 
 use crate::dtype::Dtype;
 use crate::host::{Converted, Function};
-use crate::ops::Op;
-use crate::program::Program;
+use crate::ops::{Bytes, Op};
+use crate::program::{Instruction, Program};
 use number::{Cast, Fraction, Number, Whole};
 
 /// How many elements a step does at once.
@@ -42,19 +42,40 @@ pub(crate) struct Step {
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
     steps: Vec<Step>,
-    /// The registers' types; the first ones are the inputs'.
-    dtypes: Vec<Dtype>,
-    inputs: usize,
+    /// The inputs' types; they are in the first registers.
+    inputs: Vec<Dtype>,
     /// Registers that never change, with their value's bytes.
     constants: Vec<(usize, Vec<u8>)>,
+    /// How many registers there are.
+    registers: usize,
+    /// Registers for what lives within a part.
+    scratch: Vec<usize>,
 }
 
 /// One of the programs of a kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     steps: Range<usize>,
-    /// The registers of its results.
-    pub(crate) outputs: Vec<usize>,
+    pub(crate) outputs: Vec<Output>,
+}
+
+/// A result of a part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Output {
+    pub(crate) register: usize,
+    pub(crate) dtype: Dtype,
+    /// Whether a step makes it, and not an input or a constant is it. Nothing else is ever in its
+    /// register then.
+    pub(crate) is_made: bool,
+}
+
+/// What a slot of a program holds, before it has a register.
+#[derive(Clone, Copy)]
+struct Value {
+    dtype: Dtype,
+    register: Option<usize>,
+    /// The last step that needs it.
+    last: usize,
 }
 
 /// The registers of a run.
@@ -69,78 +90,159 @@ impl Kernel {
     pub(crate) fn new(inputs: &[Dtype]) -> Self {
         Self {
             steps: Vec::new(),
-            dtypes: inputs.to_vec(),
-            inputs: inputs.len(),
+            inputs: inputs.to_vec(),
             constants: Vec::new(),
+            registers: inputs.len(),
+            scratch: Vec::new(),
         }
     }
 
     /// Compiles a program, if all its operations are elementwise, of types that are known here, and
     /// do not mix them.
     pub(crate) fn add(&mut self, program: &Program) -> Option<Part> {
+        let inputs = self.inputs.iter().enumerate();
+        let inputs = inputs.map(|(register, dtype)| Value {
+            dtype: *dtype,
+            register: Some(register),
+            last: usize::MAX,
+        });
+        let mut values: Vec<Value> = inputs.collect();
         let first = self.steps.len();
-        let outputs = self.compile(program, (0..self.inputs).collect())?;
+        let outputs = self.compile(program, (0..values.len()).collect(), &mut values)?;
+        let outputs = self.assign(first, &outputs, &mut values)?;
         Some(Part {
             steps: first..self.steps.len(),
             outputs,
         })
     }
 
-    /// The registers of a program's results, whose inputs are in these.
-    fn compile(&mut self, program: &Program, mut slots: Vec<usize>) -> Option<Vec<usize>> {
+    /// The values that a program returns, whose inputs are those in `slots`. Its steps name values.
+    fn compile(
+        &mut self,
+        program: &Program,
+        mut slots: Vec<usize>,
+        values: &mut Vec<Value>,
+    ) -> Option<Vec<usize>> {
         for instruction in program.instructions() {
             let operands = instruction
                 .operands
                 .iter()
                 .map(|slot| slots[*slot as usize]);
             let operands: SmallVec<[usize; 4]> = operands.collect();
-            let to = self.dtypes.len();
-            match &instruction.op {
+            let to = values.len();
+            let (dtype, register) = match &instruction.op {
                 Op::Fused(body) => {
-                    slots.extend(self.compile(&body.0, operands.to_vec())?);
+                    slots.extend(self.compile(&body.0, operands.to_vec(), values)?);
                     continue;
                 }
                 Op::Constant(dtype, bytes) => {
                     if bytes.0.len() != dtype.size() {
                         return None;
                     }
-                    self.constants.push((to, bytes.0.clone()));
-                    self.dtypes.push(*dtype);
+                    let register = self.fresh();
+                    self.constants.push((register, bytes.0.clone()));
+                    (*dtype, Some(register))
                 }
                 op => {
-                    let types = operands.iter().map(|register| self.dtypes[*register]);
+                    let types = operands.iter().map(|value| values[*value].dtype);
                     let types: SmallVec<[Dtype; 4]> = types.collect();
                     let (run, dtype) = step(op, &types)?;
-                    let mut from = [0; 3];
+                    let mut from = [operands[0]; 3];
                     from[..operands.len()].copy_from_slice(&operands);
+                    for value in &operands {
+                        if values[*value].register.is_none() {
+                            values[*value].last = self.steps.len();
+                        }
+                    }
                     self.steps.push(Step { run, from, to });
-                    self.dtypes.push(dtype);
+                    (dtype, None)
                 }
-            }
+            };
+            let last = self.steps.len().saturating_sub(1);
+            values.push(Value {
+                dtype,
+                register,
+                last,
+            });
             slots.push(to);
         }
         let results = program.results().iter();
         Some(results.map(|slot| slots[*slot as usize]).collect())
     }
 
-    /// The type of a register.
-    pub(crate) fn dtype(&self, register: usize) -> Dtype {
-        self.dtypes[register]
+    fn fresh(&mut self) -> usize {
+        self.registers += 1;
+        self.registers - 1
     }
 
-    /// Whether a step writes the register.
-    pub(crate) fn is_made(&self, register: usize) -> bool {
-        self.steps.iter().any(|step| step.to == register)
+    /// Gives the values registers, which take others once nothing needs them any more.
+    fn assign(
+        &mut self,
+        first: usize,
+        outputs: &[usize],
+        values: &mut [Value],
+    ) -> Option<Vec<Output>> {
+        let is_made: Vec<bool> = values
+            .iter()
+            .map(|value| value.register.is_none())
+            .collect();
+        for &output in outputs {
+            if values[output].register.is_none() {
+                values[output].register = Some(self.fresh());
+                values[output].last = usize::MAX;
+            }
+        }
+        let mut free = self.scratch.clone();
+        for index in first..self.steps.len() {
+            let Step { from, to, .. } = self.steps[index];
+            // What it reads is still there when it writes.
+            if values[to].register.is_none() {
+                let register = free.pop().unwrap_or_else(|| {
+                    let register = self.fresh();
+                    self.scratch.push(register);
+                    register
+                });
+                values[to].register = Some(register);
+            }
+            let mut places = [0; 3];
+            for (place, value) in places.iter_mut().zip(from) {
+                *place = values[value].register?;
+            }
+            let ends = |value: &usize| is_made[*value] && values[*value].last == index;
+            let mut ended: SmallVec<[usize; 4]> = from.iter().copied().filter(ends).collect();
+            // Nothing ever needs it.
+            if is_made[to] && values[to].last == index {
+                ended.push(to);
+            }
+            ended.sort_unstable();
+            ended.dedup();
+            free.extend(ended.into_iter().filter_map(|value| values[value].register));
+            self.steps[index].to = values[to].register?;
+            self.steps[index].from = places;
+        }
+        let output = |value: &usize| {
+            Some(Output {
+                register: values[*value].register?,
+                dtype: values[*value].dtype,
+                is_made: is_made[*value],
+            })
+        };
+        outputs.iter().map(output).collect()
     }
 
     /// How many registers a run takes.
     pub(crate) fn len(&self) -> usize {
-        self.dtypes.len()
+        self.registers
+    }
+
+    /// How many steps it has.
+    pub(crate) fn work(&self) -> usize {
+        self.steps.len().max(1)
     }
 
     /// Registers with the constants in place, and some more for other use.
     pub(crate) fn registers(&self, more: usize) -> Registers {
-        let mut registers = Registers::new(self.dtypes.len() + more);
+        let mut registers = Registers::new(self.registers + more);
         for (register, bytes) in &self.constants {
             registers.fill(*register, bytes);
         }
@@ -230,6 +332,8 @@ unsafe fn read<'a, T: Copy>(
 ///
 /// # Safety
 /// As [`Loop`] says.
+// The places are borrowed, and not what is there.
+#[allow(clippy::mut_from_ref)]
 unsafe fn write<'a, T: Copy>(places: &'a [*mut u8], step: &Step, size: usize) -> &'a mut [T] {
     // SAFETY: as the caller says.
     unsafe { std::slice::from_raw_parts_mut(places[step.to].cast(), size) }
@@ -431,6 +535,25 @@ pub(crate) fn knows(op: &Op) -> bool {
             .iter()
             .any(|types| step(op, types).is_some())
     })
+}
+
+/// What an operation makes of constants, as another one, if a kernel can do it.
+pub(crate) fn constant(op: &Op, operands: &[&Op]) -> Option<Op> {
+    let slots = 0..operands.len() as u32;
+    let constants = operands.iter().map(|op| ((*op).clone(), SmallVec::new()));
+    let last = (op.clone(), slots.clone().collect());
+    let instructions = constants.chain([last]);
+    let instructions = instructions.map(|(op, operands)| Instruction { op, operands });
+    let program = Program::whole(0, instructions.collect(), vec![slots.end]).ok()?;
+    let mut kernel = Kernel::new(&[]);
+    let part = kernel.add(&program)?;
+    let mut registers = kernel.registers(0);
+    kernel.run(&part, &mut registers, 1);
+    let Output {
+        register, dtype, ..
+    } = part.outputs[0];
+    let bytes = registers.bytes_mut(register, dtype.size()).to_vec();
+    Some(Op::Constant(dtype, Bytes(bytes)))
 }
 
 /// The type that an operation makes of operands of these types, if a kernel can do it.

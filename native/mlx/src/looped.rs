@@ -6,7 +6,7 @@
 
 use crate::array::{Array, Bytes};
 use crate::error::Result;
-use crate::kernel::{Kernel, Part, Registers, TILE};
+use crate::kernel::{Kernel, Output, Part, Registers, TILE};
 use crate::ops::Op;
 use crate::program::{Program, Run};
 use crate::shape::Shape;
@@ -75,8 +75,8 @@ impl Looped {
         let mut kernel = Kernel::new(&types);
         let part = kernel.add(body)?;
         let after = spread(body, &full);
-        let stays = |(index, register): (usize, &usize)| {
-            kernel.dtype(*register) == types[index] && after[index] == full[index]
+        let stays = |(index, output): (usize, &Output)| {
+            output.dtype == types[index] && after[index] == full[index]
         };
         if !part.outputs.iter().enumerate().all(stays) {
             return None;
@@ -177,9 +177,10 @@ impl Looped {
             return self.iterations < self.times;
         };
         self.kernel.run(condition, &mut self.registers, 1);
-        let register = condition.outputs[0];
-        let size = self.kernel.dtype(register).size();
-        let truth = self.registers.bytes_mut(register, size);
+        let Output {
+            register, dtype, ..
+        } = condition.outputs[0];
+        let truth = self.registers.bytes_mut(register, dtype.size());
         truth.iter().any(|byte| *byte != 0)
     }
 
@@ -189,8 +190,8 @@ impl Looped {
         // One result may be the next iteration's operand in another's place, so none is written
         // before all are read: they stand behind the kernel's own registers.
         let aside = self.kernel.len();
-        for (index, register) in self.body.outputs.iter().enumerate() {
-            self.registers.copy(*register, aside + index, size);
+        for (index, output) in self.body.outputs.iter().enumerate() {
+            self.registers.copy(output.register, aside + index, size);
         }
         for index in 0..self.carried {
             self.registers.copy(aside + index, index, size);
@@ -200,7 +201,7 @@ impl Looped {
 
     /// Goes on for a while, and answers whether there is more to do.
     pub(crate) fn go_on(&mut self) -> bool {
-        let each = (self.kernel.len() * self.size()).max(1);
+        let each = self.kernel.work() * self.size();
         for _ in 0..SLICE / each + 1 {
             if self.goes_on() {
                 self.step();
@@ -221,7 +222,7 @@ impl Looped {
     pub(crate) fn results(self) -> Result<Vec<Array>> {
         let made = self.made.iter().enumerate();
         made.map(|(register, bytes)| {
-            let dtype = self.kernel.dtype(register);
+            let dtype = self.body.outputs[register].dtype;
             Array::from_bytes(bytes, &self.values[register].shape, dtype)
         })
         .collect()

@@ -212,7 +212,7 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
         let types: Vec<Dtype> = types.collect();
         let mut kernel = Kernel::new(&types);
         let part = kernel.add(&piece.program)?;
-        let made = part.outputs.iter().map(|register| kernel.dtype(*register));
+        let made = part.outputs.iter().map(|output| output.dtype);
         let made: Vec<Dtype> = made.collect();
         let work = Work {
             dims: dims(groups[group][0]).clone(),
@@ -338,7 +338,7 @@ impl Work {
                 self.tile(&sources, &targets, &direct, &mut registers, first, size);
             }
         };
-        if elements * self.kernel.len() < SHARED {
+        if elements * self.kernel.work() < SHARED {
             return range(0, elements);
         }
         let chunk = TILE * TILES;
@@ -375,10 +375,8 @@ impl Work {
     /// place, are not an operand themselves, and are not there twice.
     fn direct(&self, sources: &[Source], targets: &[Target]) -> Vec<bool> {
         let outputs = &self.part.outputs;
-        let is_made = |index: usize| {
-            let register = outputs[index];
-            self.kernel.is_made(register) && !outputs[..index].contains(&register)
-        };
+        let is_made =
+            |index: usize| outputs[index].is_made && !outputs[..index].contains(&outputs[index]);
         let reuses = |target: &Target| sources.iter().any(|s| std::ptr::eq(s.data, target.data));
         let direct = targets.iter().enumerate();
         direct
@@ -423,16 +421,16 @@ impl Work {
             }
         }
         let outputs = self.part.outputs.iter().zip(targets).zip(direct);
-        for ((register, target), _) in outputs.clone().filter(|(_, direct)| **direct) {
+        for ((output, target), _) in outputs.clone().filter(|(_, direct)| **direct) {
             // SAFETY: the result has room for each element, is new and so aligned, and this tile of
             // it is this thread's alone.
-            unsafe { registers.place(*register, target.data.add(first * target.size)) };
+            unsafe { registers.place(output.register, target.data.add(first * target.size)) };
         }
         self.kernel.run(&self.part, registers, size);
-        for ((register, target), _) in outputs.filter(|(_, direct)| !**direct) {
+        for ((output, target), _) in outputs.filter(|(_, direct)| !**direct) {
             // SAFETY: the register holds so many numbers, and the result has room for them.
             unsafe {
-                let from = registers.at(*register);
+                let from = registers.at(output.register);
                 let to = target.data.add(first * target.size);
                 std::ptr::copy(from, to, size * target.size);
             }
@@ -461,17 +459,22 @@ impl Work {
         while !numbers.is_empty() {
             let run = numbers.len().min((last - at[axes - 1]) as usize);
             let (now, later) = numbers.split_at_mut(run);
-            for number in now {
-                // SAFETY: every element's number is within the operand, as its strides say.
-                *number = unsafe {
-                    source
-                        .data
-                        .offset(offset as isize * N as isize)
-                        .cast::<[u8; N]>()
-                        .read()
-                };
-                offset += stride;
+            // SAFETY: every element's number is within the operand, as its strides say.
+            let from = unsafe { source.data.offset(offset as isize * N as isize) };
+            let from = from.cast::<[u8; N]>();
+            match stride {
+                // SAFETY: as above.
+                0 => now.fill(unsafe { from.read() }),
+                // SAFETY: as above.
+                1 => now.copy_from_slice(unsafe { std::slice::from_raw_parts(from, run) }),
+                _ => {
+                    for (index, number) in now.iter_mut().enumerate() {
+                        // SAFETY: as above.
+                        *number = unsafe { from.offset(index as isize * stride as isize).read() };
+                    }
+                }
             }
+            offset += run as i64 * stride;
             numbers = later;
             at[axes - 1] += run as i64;
             let mut axis = axes - 1;

@@ -39,7 +39,7 @@ pub(super) fn fold(x: &Array, acc: &Array, body: &Program, run: &Run) -> Result<
     let mut kernel = Kernel::new(&[x.dtype(), acc.dtype()]);
     if s.device == Device::Cpu
         && let Some(part) = kernel.add(body)
-        && kernel.dtype(part.outputs[0]) == acc.dtype()
+        && part.outputs[0].dtype == acc.dtype()
     {
         return on_host(kernel, part, x, acc, s);
     }
@@ -181,7 +181,7 @@ impl Fold {
                     .bytes_mut(0, size * element)
                     .copy_from_slice(&x[from..][..size * element]);
                 self.kernel.run(&self.body, &mut registers, size);
-                registers.copy(self.body.outputs[0], 1, size);
+                registers.copy(self.body.outputs[0].register, 1, size);
             }
             out[place].copy_from_slice(registers.bytes_mut(1, size * result));
         }
