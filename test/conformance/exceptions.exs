@@ -36,8 +36,8 @@ lin_alg = [
   {"test eigh computes eigenvalues and eigenvectors for a Hermitian matrix case",
    "it compares floats for equality: -5.0000005 is not -5.0"},
   {"test qr factors a square matrix", signs},
-  {"test qr factors tall matrix", signs},
-  {"test svd finds the singular values of tall matrices", signs}
+  {"test qr factors tall matrix", signs}
+  | if(later?, do: [], else: [{"test svd finds the singular values of tall matrices", signs}])
 ]
 
 random = [
@@ -69,13 +69,9 @@ grad_by_version =
          "reduce and window_reduce raise their documented no-grad error, not a dispatch crash",
        captured},
       {"test solve computes the grad when the right-hand side is a constant", captured},
-      {"test qr computes grad for tall tensor", own},
-      {"test qr computes grad for tall tensor with mode: :complete", own},
-      {"test qr computes grad for wide tensor", own},
-      {"test svd computes full-matrices grad for tall tensor", own},
-      {"test svd computes grad for wide tensor", own}
+      {"test qr computes grad for tall tensor with mode: :complete", own}
     ],
-    else: [{"test svd computes the composed grad for tall tensor", own}]
+    else: []
 
 %{
   doctests: %{
@@ -148,8 +144,6 @@ grad_by_version =
         {"test concatenate computes grad for powers of a {2, 2}-tensor", compared},
         {"test pad computes with pad value from tensor", compared},
         {"test take computes gradient", compared},
-        {"test svd computes grad for tensor", own},
-        {"test svd computes the composed grad for tensor", own},
         {"test metadata computes custom grad", references},
         {"test conv rule computes gradient of kernel when image is a constant closure variable",
          captured},
@@ -171,8 +165,8 @@ grad_by_version =
         {"test vectorization window_scatter_max/min with vectorized inputs", captured}
       ] ++ grad_by_version,
     "nx/test/nx/defn/evaluator_test" => [
-      {"test decompositions qr", signs},
       {"test decompositions svd", "LAPACK gives -0.0 where it compares with 0.0"}
+      | if(later?, do: [], else: [{"test decompositions qr", signs}])
     ],
     "nx/test/nx/defn/composite_test" => [
       {"doctest Nx.Defn.Composite.flatten_list/2 (3)", references}

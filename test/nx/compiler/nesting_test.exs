@@ -156,7 +156,12 @@ defmodule Mlx.Compiler.NestingTest do
     end
   end
 
-  @effects [:hook, :named, :around, :runtime_call, :token]
+  # Nx has tokens up to 0.13.
+  @tokens if Code.ensure_loaded?(Nx.Defn.Kernel) and
+               function_exported?(Nx.Defn.Kernel, :create_token, 0),
+             do: [:token],
+             else: []
+  @effects [:hook, :named, :around, :runtime_call] ++ @tokens
   @folds [:reduce, :window_reduce]
   @vectors [:vectorized, :chosen_each]
   @forms [:chosen, :branched, :unrolled, :repeated, :repeated_by_counter, :dynamic, :block] ++
