@@ -159,16 +159,32 @@ impl Array {
 
     /// Begins to compute the values of all of them together, and does not wait.
     pub fn eval_async(arrays: &[Self]) -> Result<()> {
-        let vector = Vector::new(arrays.iter());
-        // SAFETY: the vector is live.
-        check(unsafe { ffi::mlx_async_eval(vector.raw()) }, "eval")
+        Self::each_device(arrays, |vector| {
+            // SAFETY: the vector is live.
+            check(unsafe { ffi::mlx_async_eval(vector.raw()) }, "eval")
+        })
     }
 
     /// Computes the values of all of them together and waits.
     pub fn eval_all(arrays: &[Self]) -> Result<()> {
-        let vector = Vector::new(arrays.iter());
-        // SAFETY: the vector is live.
-        check(unsafe { ffi::mlx_eval(vector.raw()) }, "eval")
+        Self::each_device(arrays, |vector| {
+            // SAFETY: the vector is live.
+            check(unsafe { ffi::mlx_eval(vector.raw()) }, "eval")
+        })
+    }
+
+    /// MLX brings what it evaluates together on the stream of one of them. That may be a GPU's, which
+    /// has no f64, so these go by themselves.
+    fn each_device(arrays: &[Self], eval: impl Fn(Vector) -> Result<()>) -> Result<()> {
+        let (wide, others): (Vec<&Self>, Vec<&Self>) = arrays
+            .iter()
+            .partition(|array| array.dtype() == Dtype::Float64);
+        for part in [others, wide] {
+            if !part.is_empty() {
+                eval(Vector::new(part.into_iter()))?;
+            }
+        }
+        Ok(())
     }
 
     /// The same elements for another worker, which is on `device`: evaluated, and where another

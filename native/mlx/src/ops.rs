@@ -155,7 +155,7 @@ ops! {
 
     // Order
     ArgsortAxis(axis: i32) => |[x], s| order::argsort(x, axis, s);
-    SortAxis(axis: i32) => |[x], s| order::unless_single(x, axis, true, || c!(mlx_sort_axis(x, axis), s));
+    SortAxis(axis: i32) => |[x], s| order::sort(x, axis, s);
 
     // Indexing: indices outside the array are clamped to it
     Gather(axes: Vec<i32>, sizes: Vec<i32>) => |[x, indices @ ..], s| index::gather(x, indices, axes, sizes, s);
