@@ -6,6 +6,7 @@
 //! the operations have one by one (`plan`). Elsewhere its instructions are those of MLX.
 
 pub(crate) mod plan;
+mod work;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,32 +1,26 @@
 //! How a fused program is computed for operands of certain types and shapes.
 
-use std::ffi::c_void;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mlx_ffi as ffi;
-use rayon::prelude::*;
 use smallvec::SmallVec;
 
+use super::work::{Work, call, forget};
 use super::{Graph, Sets};
 use crate::array::{Array, Vector};
 use crate::control;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::kernel::{self, Kernel, Part, Registers, TILE};
+use crate::kernel::{self, Kernel};
 use crate::ops::{self, Op};
 use crate::program::{Program, Run};
 use crate::stream::{Device, Stream};
 
-/// Numbers, times steps, from which on it is worth asking other cores.
-const SHARED: usize = 1 << 16;
-/// Tiles that a core takes at a time.
-const TILES: usize = 16;
 /// How many plans a program keeps: of one that runs with ever other shapes the last ones.
 const PLANS: usize = 8;
 
-type Dims = SmallVec<[i32; 4]>;
+pub(super) type Dims = SmallVec<[i32; 4]>;
 type Known = SmallVec<[(Dtype, Dims); 4]>;
 
 /// The plans of a program.
@@ -60,16 +54,6 @@ struct Stage {
     dtypes: Vec<ffi::mlx_dtype>,
     /// The operation that is named where its results cannot be had.
     name: &'static str,
-}
-
-/// What a host kernel is given.
-struct Work {
-    kernel: Kernel,
-    part: Part,
-    dims: Dims,
-    /// The sizes of the operands' and the results' numbers.
-    sizes: Vec<usize>,
-    made: Vec<usize>,
 }
 
 /// Computes a fused program.
@@ -205,9 +189,13 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
         }
         groups[group_of[set]].push(index);
     }
-    let order = graph.ordered(&groups, constant);
-    let stages = order.into_iter().map(|group| {
+    let mut stages = Vec::with_capacity(groups.len());
+    for group in graph.ordered(&groups, constant) {
         let piece = graph.piece(&groups[group])?;
+        // Nothing needs it.
+        if piece.fills.is_empty() {
+            continue;
+        }
         let types = piece.takes.iter().map(|slot| known[*slot as usize].0);
         let types: Vec<Dtype> = types.collect();
         let mut kernel = Kernel::new(&types);
@@ -221,15 +209,15 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
             kernel,
             part,
         };
-        Some(Stage {
+        stages.push(Stage {
             work: Arc::new(work),
             takes: piece.takes,
             fills: piece.fills,
             dtypes: made.iter().map(|dtype| dtype.raw()).collect(),
             name: instructions[*groups[group].last()?].op.variant(),
-        })
-    });
-    stages.collect()
+        });
+    }
+    Some(stages)
 }
 
 impl Stage {
@@ -256,238 +244,5 @@ impl Stage {
             }
         });
         made.map_err(|error| error.within(self.name, ops::described(operands)))
-    }
-}
-
-unsafe extern "C" fn forget(payload: *mut c_void) {
-    // SAFETY: it was made by `Stage::make`, and this is its only end.
-    drop(unsafe { Arc::from_raw(payload.cast::<Work>()) });
-}
-
-unsafe extern "C" fn call(
-    payload: *mut c_void,
-    inputs: *const ffi::mlx_ffi_input,
-    outputs: *const *mut c_void,
-) {
-    // SAFETY: the payload is that of `Stage::make`, alive until `forget`, and there are as many
-    // inputs and outputs as it knows the sizes of.
-    let (work, inputs, outputs) = unsafe {
-        let work = &*payload.cast::<Work>();
-        (
-            work,
-            std::slice::from_raw_parts(inputs, work.sizes.len()),
-            std::slice::from_raw_parts(outputs, work.made.len()),
-        )
-    };
-    // Nothing here panics; a panic would end the process, in the middle of C++.
-    let _ = catch_unwind(AssertUnwindSafe(|| work.run(inputs, outputs)));
-}
-
-/// Where an operand's numbers lie.
-enum Layout {
-    /// One for all elements.
-    One,
-    /// Row by row, as the elements do.
-    Rows,
-    /// So many numbers apart along each axis.
-    Strided(Vec<i64>),
-}
-
-struct Source {
-    data: *const u8,
-    size: usize,
-    layout: Layout,
-}
-
-struct Target {
-    data: *mut u8,
-    size: usize,
-}
-
-// SAFETY: inputs are only read, and of the outputs each tile is written by one thread.
-unsafe impl Sync for Source {}
-// SAFETY: as above.
-unsafe impl Sync for Target {}
-
-impl Work {
-    fn run(&self, inputs: &[ffi::mlx_ffi_input], outputs: &[*mut c_void]) {
-        let elements: usize = self.dims.iter().map(|dim| *dim as usize).product();
-        let source = |(input, size): (&ffi::mlx_ffi_input, &usize)| Source {
-            data: input.data.cast(),
-            size: *size,
-            layout: self.layout(input),
-        };
-        let sources: Vec<Source> = inputs.iter().zip(&self.sizes).map(source).collect();
-        let target = |(data, size): (&*mut c_void, &usize)| Target {
-            data: data.cast(),
-            size: *size,
-        };
-        let targets: Vec<Target> = outputs.iter().zip(&self.made).map(target).collect();
-        let direct = self.direct(&sources, &targets);
-        let range = |first: usize, end: usize| {
-            let mut registers = self.kernel.registers(0);
-            for (register, source) in sources.iter().enumerate() {
-                if matches!(source.layout, Layout::One) {
-                    // SAFETY: it has one number of that size.
-                    let number = unsafe { std::slice::from_raw_parts(source.data, source.size) };
-                    registers.fill(register, number);
-                }
-            }
-            for first in (first..end).step_by(TILE) {
-                let size = TILE.min(end - first);
-                self.tile(&sources, &targets, &direct, &mut registers, first, size);
-            }
-        };
-        if elements * self.kernel.work() < SHARED {
-            return range(0, elements);
-        }
-        let chunk = TILE * TILES;
-        (0..elements.div_ceil(chunk))
-            .into_par_iter()
-            .for_each(|index| {
-                range(index * chunk, elements.min((index + 1) * chunk));
-            });
-    }
-
-    fn layout(&self, input: &ffi::mlx_ffi_input) -> Layout {
-        let rank = self.dims.len();
-        if rank == 0 {
-            return Layout::One;
-        }
-        // SAFETY: there is a stride for each axis of the result.
-        let strides = unsafe { std::slice::from_raw_parts(input.strides, rank) };
-        let (mut one, mut rows, mut expected) = (true, true, 1);
-        for (dim, stride) in self.dims.iter().zip(strides).rev() {
-            if *dim != 1 {
-                one &= *stride == 0;
-                rows &= *stride == expected;
-            }
-            expected *= i64::from(*dim);
-        }
-        match (one, rows) {
-            (true, _) => Layout::One,
-            (_, true) => Layout::Rows,
-            _ => Layout::Strided(strides.to_vec()),
-        }
-    }
-
-    /// Which results the last steps may write where they belong: those that stand in no operand's
-    /// place, are not an operand themselves, and are not there twice.
-    fn direct(&self, sources: &[Source], targets: &[Target]) -> Vec<bool> {
-        let outputs = &self.part.outputs;
-        let is_made =
-            |index: usize| outputs[index].is_made && !outputs[..index].contains(&outputs[index]);
-        let reuses = |target: &Target| sources.iter().any(|s| std::ptr::eq(s.data, target.data));
-        let direct = targets.iter().enumerate();
-        direct
-            .map(|(index, target)| is_made(index) && !reuses(target))
-            .collect()
-    }
-
-    fn tile(
-        &self,
-        sources: &[Source],
-        targets: &[Target],
-        direct: &[bool],
-        registers: &mut Registers,
-        first: usize,
-        size: usize,
-    ) {
-        for (register, source) in sources.iter().enumerate() {
-            match &source.layout {
-                Layout::One => (),
-                Layout::Rows => {
-                    // SAFETY: the operand has a number for each element.
-                    let from = unsafe { source.data.add(first * source.size) };
-                    if from.addr().is_multiple_of(source.size) {
-                        // SAFETY: they are aligned and only read: no step writes an operand, and no
-                        // result is written where an operand is.
-                        unsafe { registers.place(register, from.cast_mut()) };
-                        continue;
-                    }
-                    let place = registers.bytes_mut(register, size * source.size);
-                    // SAFETY: as above.
-                    place.copy_from_slice(unsafe { std::slice::from_raw_parts(from, place.len()) });
-                }
-                Layout::Strided(strides) => {
-                    let place = registers.bytes_mut(register, size * source.size);
-                    match source.size {
-                        1 => self.gather::<1>(source, strides, first, place),
-                        2 => self.gather::<2>(source, strides, first, place),
-                        4 => self.gather::<4>(source, strides, first, place),
-                        _ => self.gather::<8>(source, strides, first, place),
-                    }
-                }
-            }
-        }
-        let outputs = self.part.outputs.iter().zip(targets).zip(direct);
-        for ((output, target), _) in outputs.clone().filter(|(_, direct)| **direct) {
-            // SAFETY: the result has room for each element, is new and so aligned, and this tile of
-            // it is this thread's alone.
-            unsafe { registers.place(output.register, target.data.add(first * target.size)) };
-        }
-        self.kernel.run(&self.part, registers, size);
-        for ((output, target), _) in outputs.filter(|(_, direct)| !**direct) {
-            // SAFETY: the register holds so many numbers, and the result has room for them.
-            unsafe {
-                let from = registers.at(output.register);
-                let to = target.data.add(first * target.size);
-                std::ptr::copy(from, to, size * target.size);
-            }
-        }
-    }
-
-    /// Numbers of `N` bytes from wherever they lie, from the element `first` on.
-    fn gather<const N: usize>(
-        &self,
-        source: &Source,
-        strides: &[i64],
-        first: usize,
-        place: &mut [u8],
-    ) {
-        let axes = self.dims.len();
-        let mut at: SmallVec<[i64; 4]> = SmallVec::from_elem(0, axes);
-        let (mut rest, mut offset) = (first as i64, 0);
-        for axis in (0..axes).rev() {
-            let dim = i64::from(self.dims[axis]);
-            at[axis] = rest % dim;
-            rest /= dim;
-            offset += at[axis] * strides[axis];
-        }
-        let (last, stride) = (i64::from(self.dims[axes - 1]), strides[axes - 1]);
-        let (mut numbers, _) = place.as_chunks_mut::<N>();
-        while !numbers.is_empty() {
-            let run = numbers.len().min((last - at[axes - 1]) as usize);
-            let (now, later) = numbers.split_at_mut(run);
-            // SAFETY: every element's number is within the operand, as its strides say.
-            let from = unsafe { source.data.offset(offset as isize * N as isize) };
-            let from = from.cast::<[u8; N]>();
-            match stride {
-                // SAFETY: as above.
-                0 => now.fill(unsafe { from.read() }),
-                // SAFETY: as above.
-                1 => now.copy_from_slice(unsafe { std::slice::from_raw_parts(from, run) }),
-                _ => {
-                    for (index, number) in now.iter_mut().enumerate() {
-                        // SAFETY: as above.
-                        *number = unsafe { from.offset(index as isize * stride as isize).read() };
-                    }
-                }
-            }
-            offset += run as i64 * stride;
-            numbers = later;
-            at[axes - 1] += run as i64;
-            let mut axis = axes - 1;
-            while at[axis] == i64::from(self.dims[axis]) {
-                offset -= at[axis] * strides[axis];
-                at[axis] = 0;
-                if axis == 0 {
-                    break;
-                }
-                axis -= 1;
-                at[axis] += 1;
-                offset += strides[axis];
-            }
-        }
     }
 }

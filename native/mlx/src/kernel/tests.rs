@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use half::{bf16, f16};
+
 use super::*;
 use crate::array::Array;
 use crate::program::{Body, Instruction};
