@@ -90,6 +90,25 @@ defmodule Mlx.Cases.CompiledTest do
     assert_equal(fun.(base, Nx.tensor([0, 1, 2])), 60.0)
   end
 
+  # Nx 0.13 asks the first tensor alone where to compute a put_slice.
+  @asked if function_exported?(Nx, :donatable, 1), do: [:put_slice], else: []
+
+  test "A1-26: a captured tensor and a traced one, in either place" do
+    t = Nx.tensor([1.0, 2.0, 3.0, 4.0, 5.0], backend: Nx.BinaryBackend)
+    p = Nx.tensor([10.0, 20.0])
+
+    for {name, fun, right} <- [
+          {:concatenate, &Nx.concatenate([t, &1]), [1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0]},
+          {:dot, &Nx.dot(Nx.slice(t, [0], [2]), &1), 50.0},
+          {:later, &Nx.put_slice(Nx.add(&1[0], 0) |> Nx.broadcast({5}), [1], t[0..1]),
+           [10.0, 1.0, 2.0, 10.0, 10.0]},
+          {:put_slice, &Nx.put_slice(t, [1], &1), [1.0, 10.0, 20.0, 4.0, 5.0]}
+        ],
+        name != :put_slice or name in @asked do
+      assert_equal(jit(fun, [p]), right)
+    end
+  end
+
   test "A1-27: the gradient through a descending sort" do
     fun = fn t ->
       Nx.Defn.grad(t, fn t ->
