@@ -1,6 +1,8 @@
 //! What the tests share: a worker, and arrays from and to Rust values.
 #![allow(dead_code)]
 
+pub mod draft;
+
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
