@@ -29,7 +29,13 @@ impl Array {
         // SAFETY: an empty handle needs no other.
         let mut array = Self(unsafe { ffi::mlx_array_new() });
         check(call(&mut array.0), op)?;
-        let (bytes, limit) = (array.nbytes(), memory::largest_array());
+        // MLX's own product wraps.
+        let dims = array.dims().iter().map(|dim| *dim as usize);
+        let size = match array.dims().contains(&0) {
+            true => 0,
+            false => dims.fold(array.dtype().size(), usize::saturating_mul),
+        };
+        let (bytes, limit) = (size, memory::largest_array());
         if bytes > limit {
             return Err(Error::OutOfMemory { op, bytes, limit });
         }

@@ -55,7 +55,7 @@ pub(crate) fn check(op: &Op, operands: usize) -> Result<()> {
                 && takes(otherwise, operands - 1)
                 && then.0.outputs() == otherwise.0.outputs()
         }
-        Op::Fused(body) => takes(body, operands) && body.0.is_plain(),
+        Op::Fused(body) => takes(body, operands) && body.0.is_flat(),
         Op::Repeat(_, body) => takes(body, operands) && body.0.outputs() <= operands,
         Op::While(condition, body) => {
             takes(condition, operands)

@@ -101,12 +101,18 @@ impl<'a> Graph<'a> {
             slots.dedup();
         }
         let own = members.iter().map(|index| self.firsts[*index] as u32);
-        let slots: Vec<u32> = [&takes[..], &constants[..]]
-            .concat()
-            .into_iter()
-            .chain(own)
-            .collect();
-        let place = |slot: &u32| slots.iter().position(|s| s == slot).map(|at| at as u32);
+        let own: Vec<u32> = own.collect();
+        let place = |slot: &u32| {
+            let mut before = 0;
+            // Each of them in order.
+            for slots in [&takes, &constants, &own] {
+                if let Ok(at) = slots.binary_search(slot) {
+                    return Some((before + at) as u32);
+                }
+                before += slots.len();
+            }
+            None
+        };
         let makers = constants
             .iter()
             .filter_map(|slot| self.makers[*slot as usize]);
@@ -264,7 +270,7 @@ fn components(graph: &Graph, fusible: &[bool]) -> Vec<Vec<usize>> {
     // as many can be done together.
     let mut levels = vec![0; count];
     let mut sets = Sets::new(count);
-    let mut stretch = 0;
+    let (mut stretch, mut highest) = (0, 0);
     for index in 0..count {
         let is_control = graph.instructions[index].op.is_control();
         let waits = graph
@@ -275,11 +281,11 @@ fn components(graph: &Graph, fusible: &[bool]) -> Vec<Vec<usize>> {
             _ => levels[source],
         });
         levels[index] = waits.max().unwrap_or(0).max(stretch);
+        highest = levels[index].max(highest);
         if is_control {
             // Everything later waits for it, and it for everything earlier.
-            let before = levels[..=index].iter().max().copied().unwrap_or(0);
-            levels[index] = before;
-            stretch = before + 1;
+            levels[index] = highest;
+            stretch = highest + 1;
         }
         if fusible[index] {
             for source in graph.sources(index) {

@@ -309,6 +309,11 @@ impl Program {
         self.plain
     }
 
+    /// Whether no program was inside of it.
+    pub(crate) fn is_flat(&self) -> bool {
+        self.depth == 1
+    }
+
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
     }

@@ -7,20 +7,8 @@ use common::*;
 use std::sync::Arc;
 
 use mlx::ops::Bytes;
+use mlx::program::Body;
 use mlx::{Dtype, Instruction, Op, Program, Promise, Worker};
-
-/// Numbers that look random, the same ones every time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % sides
-    }
-}
 
 fn bits(w: &Worker, made: &Arc<Promise>) -> (Dtype, Vec<i32>, Vec<u8>) {
     let input = mlx::Input::new(made.clone());
@@ -278,4 +266,91 @@ fn a_result_beyond_the_limit_names_its_operation() {
         .unwrap();
     let error = read::<f32>(&w, &made[0]).unwrap_err();
     assert_eq!((error.kind(), error.op()), ("out_of_memory", Some("Exp")));
+}
+
+#[test]
+fn a_size_beyond_all_numbers_is_refused_and_not_taken_for_none() {
+    let w = worker();
+    let dims = [&[1 << 22, 1, 1][..], &[1 << 22, 1], &[1 << 20]];
+    let arrays = dims.map(|dims| array(&w, dims, &vec![1u8; dims[0] as usize]));
+    let holds = run(&w, Op::Astype(Dtype::Bool), &[&arrays[0]]).remove(0);
+    let arrays = [&holds, &arrays[1], &arrays[2]];
+    // 2^64 bytes, by itself and in a fused program.
+    let body = [
+        instruction(Op::Where, &[0, 1, 2]),
+        instruction(Op::Negative, &[3]),
+    ];
+    for len in 1..=2 {
+        let program = Program::new(3, body[..len].to_vec(), vec![2 + len as u32]).unwrap();
+        let made = w.run(Arc::new(program), inputs(&arrays)).unwrap();
+        let error = contents(&w, &made[0]).unwrap_err();
+        assert_eq!(error.kind(), "out_of_memory");
+    }
+}
+
+#[test]
+fn a_result_does_not_keep_the_much_that_its_operand_was_part_of() {
+    let w = worker();
+    let large = 32 << 20;
+    let x = array(&w, &[large], &vec![1u8; large as usize]);
+    let body = vec![
+        instruction(Op::Slice(vec![0], vec![5], vec![1]), &[0]),
+        instruction(Op::Negative, &[1]),
+        instruction(Op::Square, &[2]),
+    ];
+    let program = Arc::new(Program::new(1, body, vec![3]).unwrap());
+    let made: Vec<_> = (0..8)
+        .map(|_| {
+            let x = run(&w, Op::Add, &[&x, &x]).remove(0);
+            let made = w.run(program.clone(), inputs(&[&x])).unwrap().remove(0);
+            w.release(x);
+            assert_eq!(read::<u8>(&w, &made).unwrap(), [4; 5]);
+            made
+        })
+        .collect();
+    assert!(mlx::memory::active() < 4 * large as usize);
+    drop(made);
+}
+
+#[test]
+fn programs_that_nobody_fused_fail_or_work() {
+    let w = worker();
+    let x = array(&w, &[2], &[1f32, 2.0]);
+    let two = || {
+        instruction(
+            Op::Constant(Dtype::Float32, Bytes(2f32.to_ne_bytes().into())),
+            &[],
+        )
+    };
+    let fused = |inputs: usize, body: Vec<Instruction>, outputs: Vec<u32>| {
+        Op::Fused(Body(Arc::new(
+            Program::whole(inputs, body, outputs).unwrap(),
+        )))
+    };
+    // What it returns is an input, a constant, and the same thing twice.
+    let mixed = fused(
+        1,
+        vec![two(), instruction(Op::Multiply, &[0, 1])],
+        vec![0, 1, 2, 2],
+    );
+    let made = run(&w, mixed, &[&x]);
+    let values = made.iter().map(|made| read::<f32>(&w, made).unwrap());
+    let wanted = [vec![1.0, 2.0], vec![2.0], vec![2.0, 4.0], vec![2.0, 4.0]];
+    assert_eq!(values.collect::<Vec<_>>(), wanted);
+    // Nothing at all, and of nothing.
+    assert!(run(&w, fused(1, vec![], vec![]), &[&x]).is_empty());
+    let alone = fused(0, vec![two(), instruction(Op::Exp, &[0])], vec![1]);
+    assert_eq!(value::<f32>(&w, alone, &[]).unwrap(), [2f32.exp()]);
+    // As many as no cache holds, and all of them results.
+    let many: Vec<_> = (0..20_000)
+        .map(|i| instruction(Op::Negative, &[i]))
+        .collect();
+    let made = run(&w, fused(1, many, (1..=20_000).collect()), &[&x]);
+    assert_eq!(read::<f32>(&w, &made[19_999]).unwrap(), [1.0, 2.0]);
+    // One in the other would be as many steps as two to the power of the depth.
+    let mut body = Program::whole(1, vec![instruction(Op::Negative, &[0])], vec![1]).unwrap();
+    let nested = Op::Fused(Body(Arc::new(body)));
+    body = Program::whole(1, vec![instruction(nested, &[0])], vec![1]).unwrap();
+    let nested = Op::Fused(Body(Arc::new(body)));
+    assert!(Program::new(1, vec![instruction(nested, &[0])], vec![1]).is_err());
 }

@@ -150,13 +150,14 @@ class HostElements : public mx::Primitive {
   }
 
  private:
-  // An element is written after it was read, so an input that nobody else needs makes room.
+  // An element is written after it was read, so an input that nobody else needs makes room, unless
+  // it is a part of much more that would stay with the result.
   static bool
   reuse(const std::vector<mx::array>& inputs, mx::array& out, std::vector<bool>& reused) {
     for (size_t i = 0; i < inputs.size(); i++) {
       const auto& in = inputs[i];
-      if (!reused[i] && in.is_donatable() && in.flags().row_contiguous &&
-          in.shape() == out.shape() && in.itemsize() == out.itemsize()) {
+      if (!reused[i] && mx::is_donatable(in, out) && in.flags().row_contiguous &&
+          in.shape() == out.shape()) {
         out.copy_shared_buffer(in);
         reused[i] = true;
         return true;

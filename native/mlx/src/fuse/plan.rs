@@ -7,7 +7,7 @@ use mlx_ffi as ffi;
 use smallvec::SmallVec;
 
 use super::work::{Work, call, forget};
-use super::{Graph, Sets};
+use super::{Graph, MOST, Sets};
 use crate::array::{Array, Vector};
 use crate::control;
 use crate::dtype::Dtype;
@@ -19,6 +19,9 @@ use crate::stream::{Device, Stream};
 
 /// How many plans a program keeps: of one that runs with ever other shapes the last ones.
 const PLANS: usize = 8;
+
+/// Every thread has a tile for each register. What is brought together here takes fewer.
+const MOST_REGISTERS: usize = 8 * MOST;
 
 pub(super) type Dims = SmallVec<[i32; 4]>;
 type Known = SmallVec<[(Dtype, Dims); 4]>;
@@ -170,6 +173,14 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
     let instructions: Vec<_> = program.instructions().cloned().collect();
     let graph = Graph::new(operands.len(), &instructions, program.results());
     let constant = |index: usize| graph.is_constant(index);
+    // What no stage makes, and nothing brings.
+    let mut makers = program
+        .results()
+        .iter()
+        .map(|slot| graph.makers[*slot as usize]);
+    if makers.any(|maker| maker.is_some_and(constant)) {
+        return None;
+    }
     let dims = |index: usize| &known[graph.firsts[index]].1;
     let mut sets = Sets::new(instructions.len());
     for index in (0..instructions.len()).filter(|index| !constant(*index)) {
@@ -200,6 +211,9 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
         let types: Vec<Dtype> = types.collect();
         let mut kernel = Kernel::new(&types);
         let part = kernel.add(&piece.program)?;
+        if kernel.len() > MOST_REGISTERS {
+            return None;
+        }
         let made = part.outputs.iter().map(|output| output.dtype);
         let made: Vec<Dtype> = made.collect();
         let work = Work {

@@ -2,10 +2,11 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use mlx_ffi as ffi;
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use smallvec::SmallVec;
 
 use super::plan::Dims;
@@ -15,6 +16,13 @@ use crate::kernel::{Kernel, Part, Registers, TILE};
 const SHARED: usize = 1 << 16;
 /// Tiles that a core takes at a time.
 const TILES: usize = 16;
+
+/// The other cores' threads, if they can be had. A pool that rayon makes by itself panics otherwise.
+static CORES: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
+    let name = |index| format!("mlx core {index}");
+    ThreadPoolBuilder::new().thread_name(name).build().ok()
+});
+
 /// What a host kernel is given.
 pub(super) struct Work {
     pub(super) kernel: Kernel,
@@ -30,6 +38,18 @@ pub(super) unsafe extern "C" fn forget(payload: *mut c_void) {
     drop(unsafe { Arc::from_raw(payload.cast::<Work>()) });
 }
 
+/// What C++ lists, which may be nowhere if it is nothing.
+///
+/// # Safety
+/// There must be so many for as long as the result is used.
+unsafe fn listed<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: as the caller says.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
 pub(super) unsafe extern "C" fn call(
     payload: *mut c_void,
     inputs: *const ffi::mlx_ffi_input,
@@ -41,12 +61,18 @@ pub(super) unsafe extern "C" fn call(
         let work = &*payload.cast::<Work>();
         (
             work,
-            std::slice::from_raw_parts(inputs, work.sizes.len()),
-            std::slice::from_raw_parts(outputs, work.made.len()),
+            listed(inputs, work.sizes.len()),
+            listed(outputs, work.made.len()),
         )
     };
     // Nothing here panics; a panic would end the process, in the middle of C++.
-    let _ = catch_unwind(AssertUnwindSafe(|| work.run(inputs, outputs)));
+    if catch_unwind(AssertUnwindSafe(|| work.run(inputs, outputs))).is_err() {
+        // New memory has what was there before, which is nobody's to read.
+        for (output, size) in outputs.iter().zip(&work.made) {
+            // SAFETY: each has room for so many numbers.
+            unsafe { output.cast::<u8>().write_bytes(0, work.elements() * size) };
+        }
+    }
 }
 
 /// Where an operand's numbers lie.
@@ -76,8 +102,12 @@ unsafe impl Sync for Source {}
 unsafe impl Sync for Target {}
 
 impl Work {
+    fn elements(&self) -> usize {
+        self.dims.iter().map(|dim| *dim as usize).product()
+    }
+
     fn run(&self, inputs: &[ffi::mlx_ffi_input], outputs: &[*mut c_void]) {
-        let elements: usize = self.dims.iter().map(|dim| *dim as usize).product();
+        let elements = self.elements();
         let source = |(input, size): (&ffi::mlx_ffi_input, &usize)| Source {
             data: input.data.cast(),
             size: *size,
@@ -104,15 +134,15 @@ impl Work {
                 self.tile(&sources, &targets, &direct, &mut registers, first, size);
             }
         };
-        if elements * self.kernel.work() < SHARED {
+        let is_shared = elements.saturating_mul(self.kernel.work()) >= SHARED;
+        let Some(cores) = is_shared.then(|| CORES.as_ref()).flatten() else {
             return range(0, elements);
-        }
+        };
         let chunk = TILE * TILES;
-        (0..elements.div_ceil(chunk))
-            .into_par_iter()
-            .for_each(|index| {
-                range(index * chunk, elements.min((index + 1) * chunk));
-            });
+        let chunks = (0..elements.div_ceil(chunk)).into_par_iter();
+        cores.install(|| {
+            chunks.for_each(|index| range(index * chunk, elements.min((index + 1) * chunk)));
+        });
     }
 
     fn layout(&self, input: &ffi::mlx_ffi_input) -> Layout {

@@ -1,6 +1,8 @@
 //! What the tests share: a worker, and arrays from and to Rust values.
 #![allow(dead_code)]
 
+pub mod draft;
+
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -99,4 +101,56 @@ pub fn failure(worker: &Worker, op: Op, operands: &[&Arc<Promise>]) -> Error {
     let made = run(worker, op, operands);
     let input = Input::new(made[0].clone());
     call(worker, move |_| input.get().and_then(|array| array.eval())).unwrap_err()
+}
+
+/// Numbers that look random, the same ones every time.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % sides
+    }
+}
+
+/// How many random ones a test tries, many more where MLX_RANDOM says so.
+pub fn count(few: u64) -> u64 {
+    let times = std::env::var("MLX_RANDOM")
+        .ok()
+        .and_then(|n| n.parse().ok());
+    few * times.unwrap_or(1)
+}
+
+/// An array's type, shape and elements.
+pub type Contents = (Dtype, Vec<i32>, Vec<u8>);
+
+pub fn contents(w: &Worker, made: &Arc<Promise>) -> Result<Contents> {
+    let input = Input::new(made.clone());
+    call(w, move |context| {
+        let array = input.get()?;
+        let bytes = array.bytes(None, &context.streams)?.to_vec();
+        Ok((array.dtype(), array.dims().to_vec(), bytes))
+    })
+}
+
+/// Whether they are the same, whichever NaN a NaN is.
+pub fn same(a: &Contents, b: &Contents) -> bool {
+    let dtype = a.0;
+    let nan = |x: &[u8]| match (dtype, x) {
+        (Dtype::Float16, &[a, b]) => half::f16::from_ne_bytes([a, b]).is_nan(),
+        (Dtype::Bfloat16, &[a, b]) => half::bf16::from_ne_bytes([a, b]).is_nan(),
+        (Dtype::Float32, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]).is_nan(),
+        (Dtype::Float64, x) => f64::from_ne_bytes(x.try_into().unwrap()).is_nan(),
+        _ => false,
+    };
+    let numbers = |x: &Contents| x.2.len() / dtype.size();
+    let each = |x: &'_ Contents, i: usize| x.2[i * dtype.size()..][..dtype.size()].to_vec();
+    (a.0, &a.1) == (b.0, &b.1)
+        && (0..numbers(a)).all(|i| {
+            let (a, b) = (each(a, i), each(b, i));
+            a == b || nan(&a) && nan(&b)
+        })
 }
