@@ -32,9 +32,13 @@ defmodule Mlx.Backend.UnaryTest do
   defp check(op, t) do
     type = if match?({k, _} when k in [:u, :s], t.type), do: {:f, 32}, else: t.type
     expected = Oracle.map([t], type, &overflowing(type, Oracle.unary(op, &1)))
-    opts = [args: [t], tolerance: @tolerance[type], relative: true]
+    opts = [args: [t], tolerance: tolerance(op, type), relative: true]
     assert_equal(apply(Nx, op, [mlx(t)]), expected, opts)
   end
+
+  # Near 1 the oracle solves for it by functions that hardly change there.
+  defp tolerance(:erf_inv, {:f, 64}), do: 512
+  defp tolerance(_op, type), do: @tolerance[type]
 
   defp overflowing({:f, 64}, x), do: x
   defp overflowing(_type, x) when not is_number(x), do: x
