@@ -10,7 +10,7 @@ defmodule Mlx.NestedFuzzTest do
   @count String.to_integer(System.get_env("MLX_FUZZ", "1000"))
   @types [{:f, 32}, {:s, 32}, {:u, 8}, :bool, {:c, 64}, {:f, 64}, {:bf, 16}]
 
-  setup_all do
+  setup do
     %{worker: Native.start_worker(:cpu)}
   end
 
