@@ -205,11 +205,10 @@ fn looped(seed: u64, whole: bool, types: &[Dtype], full: &[bool]) -> Program {
         let made = draft.slot(dice);
         draft.as_type(made, types[slot])
     };
-    for slot in 1..carried {
-        results.push(if full[slot] {
-            0
-        } else {
-            single(&mut body, &mut dice, slot)
+    for (slot, full) in full.iter().enumerate().take(carried).skip(1) {
+        results.push(match full {
+            true => 0,
+            false => single(&mut body, &mut dice, slot),
         });
     }
     body.usable
