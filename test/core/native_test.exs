@@ -203,6 +203,21 @@ defmodule Mlx.NativeTest do
       assert System.monotonic_time() - started < 100 * once
     end
 
+    test "gives up what never ends once whoever waits for it is killed" do
+      worker = worker()
+      x = floats(worker, [1.0])
+      # While x == x, x is -x.
+      forever =
+        {{:while, {1, [{:equal, [0, 0]}], [1]}, {1, [{:negative, [0]}], [1]}}, [0]}
+
+      for wait <- [&Native.to_binary/1, &Native.eval([&1]), &Native.describe/1] do
+        pid = spawn(fn -> [forever] |> Native.run([1], [x], worker) |> hd() |> wait.() end)
+        Process.sleep(50)
+        Process.exit(pid, :kill)
+        assert read(negate(x)) == [-1.0]
+      end
+    end
+
     test "keeps up with ten thousand results that nobody reads" do
       worker = worker()
       x = floats(worker, List.duplicate(1.0, 1000))

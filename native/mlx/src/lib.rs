@@ -54,7 +54,7 @@ pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use ops::Op;
 pub use program::{Instruction, Program};
-pub use promise::Promise;
+pub use promise::{Alive, Promise};
 pub use shape::Shape;
 pub use stream::{Device, Stream, Streams};
 pub use worker::{Busy, Input, Inputs, Promises, Worker};

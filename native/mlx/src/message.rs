@@ -1,6 +1,7 @@
 //! What callers post to a worker's thread.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::array::Array;
 use crate::context::Context;
@@ -68,9 +69,10 @@ impl Message {
 }
 
 impl Run {
-    fn perform(&self, context: &mut Context) -> Result<()> {
+    fn perform(&self, context: &mut Context, stopped: &AtomicBool) -> Result<()> {
         let unwanted = || self.outputs.iter().all(|promise| promise.is_abandoned());
-        let cancelled = || unwanted() || halt::is_halting();
+        let is_stopped = || stopped.load(Ordering::Relaxed);
+        let cancelled = || unwanted() || is_stopped() || halt::is_halting();
         let arrays = self.inputs.iter().map(Input::get);
         let made = self.program.run(arrays, &context.streams, &cancelled)?;
         context.track(self.program.len(), &made, &self.outputs);
@@ -80,12 +82,17 @@ impl Run {
         Ok(())
     }
 
-    pub(crate) fn run(self, context: Option<&mut Context>) {
+    pub(crate) fn run(self, context: Option<&mut Context>, stopped: &AtomicBool) {
         let done = match context {
             None => Err(Error::Stopped),
-            Some(context) => caught(|| self.perform(context)),
+            Some(context) => caught(|| self.perform(context, stopped)),
         };
         if let Err(error) = done {
+            // Whatever it was that it gave up.
+            let error = match stopped.load(Ordering::Relaxed) {
+                true => Error::Stopped,
+                false => error,
+            };
             for promise in &self.outputs {
                 promise.fill(Err(error.clone()));
             }

@@ -1,5 +1,6 @@
 //! Results that are handed out before they are computed.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,17 +8,22 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::pointer::Segment;
 
+/// Whether whoever waits for a job still does.
+pub type Alive = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// The place of a result: empty until its worker fills it, once.
 ///
 /// Its jobs come to the worker in the order in which they were posted, so whoever posts a job that
 /// reads a promise may count on the job that fills it having run.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Promise {
     state: Mutex<State>,
     /// Set where the owner is done with it; no job posted later may use it.
     closed: AtomicBool,
     /// Jobs posted that will read it.
     readers: AtomicUsize,
+    /// Jobs posted that will read it if whoever waits for them still does.
+    waiting: Mutex<Vec<Alive>>,
     /// Set once its worker has seen that the array is computed: any other may use it then.
     computed: AtomicBool,
 }
@@ -38,6 +44,16 @@ impl From<Array> for State {
     fn from(array: Array) -> Self {
         let segments = Vec::new();
         Self::Ready { array, segments }
+    }
+}
+
+impl fmt::Debug for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (state, closed) = (&*self.state(), self.is_closed());
+        f.debug_struct("Promise")
+            .field("state", state)
+            .field("closed", &closed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -124,9 +140,27 @@ impl Promise {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether neither an owner nor a job posted can still read it.
+    /// Whether neither an owner nor a job posted can still read it, or will.
     pub fn is_abandoned(&self) -> bool {
-        self.is_closed() && self.readers.load(Ordering::Acquire) == 0
+        self.is_closed()
+            && self.readers.load(Ordering::Acquire) == 0
+            && !self.waiting().iter().any(|alive| alive())
+    }
+
+    pub(crate) fn wait(&self, alive: Alive) {
+        self.waiting().push(alive);
+    }
+
+    pub(crate) fn waited(&self, alive: &Alive) {
+        let mut waiting = self.waiting();
+        if let Some(index) = waiting.iter().position(|other| Arc::ptr_eq(other, alive)) {
+            waiting.swap_remove(index);
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Alive>> {
+        // A panic while it was held left it whole: every change is one call.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn acquire(&self) {

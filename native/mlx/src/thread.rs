@@ -209,7 +209,7 @@ fn work(state: &State, context: &mut Option<Context>) {
         }
         let weight = message.weight();
         match message {
-            Message::Run(run) => run.run(context.as_mut()),
+            Message::Run(run) => run.run(context.as_mut(), &state.stopped),
             Message::Attend(attend) => attend.begin(context.as_mut()),
             Message::Answer(number, answer) => {
                 if let Some(context) = context {

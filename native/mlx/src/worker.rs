@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::message::{Attend, Job, Message, Run};
 use crate::pointer::Segment;
 use crate::program::Program;
-use crate::promise::Promise;
+use crate::promise::{Alive, Promise};
 use crate::stream::Device;
 use crate::thread::{self, Assignment, State, caught};
 use crate::version;
@@ -66,13 +66,19 @@ impl Drop for Handle {
 }
 
 /// A promise that a job will read: while one lives, the promise's own job is not given up.
-pub struct Input(Arc<Promise>);
+pub struct Input(Arc<Promise>, Option<Alive>);
 
 impl Input {
     /// Announces that a job will read `promise`.
     pub fn new(promise: Arc<Promise>) -> Self {
         promise.acquire();
-        Self(promise)
+        Self(promise, None)
+    }
+
+    /// As `new`, for a job that somebody waits for. It counts only as long as he is alive.
+    pub fn waited_for(promise: Arc<Promise>, alive: Alive) -> Self {
+        promise.wait(alive.clone());
+        Self(promise, Some(alive))
     }
 
     /// The array, once the job's turn has come.
@@ -97,7 +103,10 @@ impl Input {
 
 impl Drop for Input {
     fn drop(&mut self) {
-        self.0.release();
+        match &self.1 {
+            None => self.0.release(),
+            Some(alive) => self.0.waited(alive),
+        }
     }
 }
 

@@ -331,3 +331,26 @@ fn a_call_that_nobody_attends_fails() {
         "invalid_argument"
     );
 }
+
+#[test]
+fn a_loop_that_never_ends_is_over_when_its_worker_is_stopped() {
+    // Elementwise, and with a step that is not.
+    for op in [Op::Negative, Op::SumAxes(vec![], true)] {
+        let w = worker();
+        let x = array(&w, &[], &[1i32]);
+        let always = body(1, vec![instruction(Op::Equal, &[0, 0])], vec![1]);
+        let step = body(1, vec![instruction(op, &[0])], vec![1]);
+        let program = only(1, Op::While(always, step));
+        let made = w.run(Arc::new(program), inputs(&[&x])).unwrap().remove(0);
+        let (reply, replied) = std::sync::mpsc::channel();
+        let input = mlx::Input::new(made);
+        w.call(
+            move |_| input.get(),
+            move |result| reply.send(result.err()).unwrap(),
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        w.stop();
+        let error = replied.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(error.unwrap().unwrap().kind(), "stopped");
+    }
+}

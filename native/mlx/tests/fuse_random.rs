@@ -206,10 +206,9 @@ fn looped(seed: u64, whole: bool, types: &[Dtype], full: &[bool]) -> Program {
         draft.as_type(made, types[slot])
     };
     for (slot, full) in full.iter().enumerate().take(carried).skip(1) {
-        results.push(if *full {
-            0
-        } else {
-            single(&mut body, &mut dice, slot)
+        results.push(match full {
+            true => 0,
+            false => single(&mut body, &mut dice, slot),
         });
     }
     body.usable

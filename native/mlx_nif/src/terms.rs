@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx::{Bytes, Device, Error, Input, Promise, Worker};
+use mlx::{Alive, Bytes, Device, Error, Input, Promise, Worker};
 use rustler::{Atom, Decoder, Encoder, Env, NifResult, Resource, ResourceArc, Term};
 
 pub mod atoms {
@@ -32,6 +32,14 @@ impl ArrayRef {
             return Err(Error::Deallocated);
         }
         Ok(Input::new(self.promise.clone()))
+    }
+
+    /// As `input`, for a job that a process waits for.
+    pub fn waited_for(&self, alive: Alive) -> mlx::Result<Input> {
+        if self.promise.is_closed() {
+            return Err(Error::Deallocated);
+        }
+        Ok(Input::waited_for(self.promise.clone(), alive))
     }
 
     /// As `input`, for a job of `worker`. Nothing where the array is another one's and on another

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx::{Array, Dtype, Input, Promise, Result, Shape, Worker};
+use mlx::{Alive, Array, Dtype, Input, Promise, Result, Shape, Worker};
 use rustler::{Atom, Binary, Encoder, Env, OwnedEnv, ResourceArc, Term};
 
 use crate::reply::Caller;
@@ -189,7 +189,10 @@ pub(super) fn read<'a, T: 'static>(
         ))
         .encode(env);
     }
-    let inputs: Result<Vec<Input>> = arrays.iter().map(|array| array.input()).collect();
+    let pid = env.pid();
+    let alive: Alive = Arc::new(move || OwnedEnv::new().run(|env| pid.is_alive(env)));
+    let inputs = arrays.iter().map(|array| array.waited_for(alive.clone()));
+    let inputs: Result<Vec<Input>> = inputs.collect();
     let inputs = match inputs {
         Ok(inputs) => inputs,
         Err(error) => return Failure(error).encode(env),
