@@ -106,7 +106,7 @@ defmodule Mlx.Telemetry do
   All events in one place, such as for `Telemetry.Metrics` or a handler of one's own, are
   `events/0`. Handlers run in the process that emits; one that raises is detached by `:telemetry`.
 
-  With [telemetry_poller](https://hex.pm/packages/telemetry_poller), memory is measured in intervals:
+  With the package `telemetry_poller`, memory is measured in intervals:
 
       {:telemetry_poller, measurements: [{Mlx.Telemetry, :memory, []}], period: :timer.seconds(10)}
   """
