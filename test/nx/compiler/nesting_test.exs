@@ -164,6 +164,9 @@ defmodule Mlx.Compiler.NestingTest do
   @effects [:hook, :named, :around, :runtime_call] ++ @tokens
   @folds [:reduce, :window_reduce]
   @vectors [:vectorized, :chosen_each]
+  # The evaluator takes its time over gradients of loops in loops, on a later Nx above all.
+  @moduletag timeout: 300_000
+
   @forms [:chosen, :branched, :unrolled, :repeated, :repeated_by_counter, :dynamic, :block] ++
            @folds ++
            @effects ++ [:stopped, :custom, :vectorized, :chosen_each, :gradient]
