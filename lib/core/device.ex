@@ -121,7 +121,7 @@ defmodule Mlx.Device do
   @doc false
   @spec worker(t) :: Native.worker()
   def worker(device) do
-    case Process.get({Mlx, :stream}) do
+    case Native.stream() do
       %{device: ^device, worker: worker} -> worker
       _ -> shared_worker(device)
     end

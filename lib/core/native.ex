@@ -9,6 +9,15 @@ defmodule Mlx.Native do
   @type worker :: NIF.worker()
   @type program :: NIF.program()
 
+  defmacrop answered(ref) do
+    quote do
+      receive do
+        {^unquote(ref), {:ok, value}} -> value
+        {^unquote(ref), {:error, failure}} -> raise_failure(failure)
+      end
+    end
+  end
+
   # The reference is made in the very function that receives, which lets the BEAM skip the messages
   # that were in the mailbox before it. Hence a macro: `await(eval_async, [arrays])` becomes
   # `ref = make_ref()`, `NIF.eval_async(ref, arrays)` and the `receive`.
@@ -21,14 +30,8 @@ defmodule Mlx.Native do
       ref = make_ref()
 
       case NIF.unquote(name)(ref, unquote_splicing(args)) do
-        :ok ->
-          receive do
-            {^ref, {:ok, value}} -> value
-            {^ref, {:error, failure}} -> raise_failure(failure)
-          end
-
-        {:error, failure} ->
-          raise_failure(failure)
+        :ok -> answered(ref)
+        {:error, failure} -> raise_failure(failure)
       end
     end
   end
@@ -39,7 +42,7 @@ defmodule Mlx.Native do
   @doc "Runs instructions at once: an eager operation. The results are promises."
   @spec run(NIF.instructions(), [non_neg_integer], [array], worker | nil) :: [array]
   def run(instructions, outputs, inputs, worker \\ nil) do
-    worker = worker || stream()
+    worker = worker || stream_worker()
 
     case NIF.run(worker, inside_first(instructions, true), outputs, inputs) do
       :busy ->
@@ -95,7 +98,7 @@ defmodule Mlx.Native do
   @doc "Runs a program. The results are promises."
   @spec run_program(program, [array], worker | nil) :: [array]
   def run_program(program, inputs, worker \\ nil) do
-    worker = worker || stream()
+    worker = worker || stream_worker()
 
     case NIF.program_run(worker, program, inputs) do
       :busy ->
@@ -278,20 +281,25 @@ defmodule Mlx.Native do
 
     case NIF.worker_start_async(ref, device) do
       {:ok, worker} ->
-        receive do
-          {^ref, {:ok, true}} -> worker
-          {^ref, {:error, failure}} -> raise_failure(failure)
-        end
+        true = answered(ref)
+        worker
 
       {:error, failure} ->
         raise_failure(failure)
     end
   end
 
-  @doc "The worker of the process's stream, if it has one."
-  @spec stream() :: worker | nil
-  def stream do
-    case Process.get({Mlx, :stream}) do
+  @doc "The process's stream, if it has one."
+  @spec stream() :: Mlx.Stream.t() | nil
+  def stream, do: Process.get({Mlx, :stream})
+
+  @doc "Gives the process a stream, or none; answers the one before."
+  @spec put_stream(Mlx.Stream.t() | nil) :: Mlx.Stream.t() | nil
+  def put_stream(nil), do: Process.delete({Mlx, :stream})
+  def put_stream(stream), do: Process.put({Mlx, :stream}, stream)
+
+  defp stream_worker do
+    case stream() do
       nil -> nil
       %{worker: worker} -> worker
     end

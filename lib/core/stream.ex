@@ -26,8 +26,8 @@ defmodule Mlx.Stream do
   array that was made on it, or work that is still to be done. Its thread then serves the next stream
   that is made, so short-lived ones are cheap. At most 512 of a device exist at a time.
 
-  On a CPU each stream computes on one core, but for large matrix products. More streams than cores
-  take turns.
+  On a CPU each stream computes on one core, but for large matrix products and large elementwise
+  operations of compiled functions. More streams than cores take turns.
   """
 
   alias Mlx.{Device, Native}
@@ -72,8 +72,8 @@ defmodule Mlx.Stream do
       true
   """
   @spec put_default(t | nil) :: t | nil
-  def put_default(nil), do: Process.delete({Mlx, :stream})
-  def put_default(%__MODULE__{} = stream), do: Process.put({Mlx, :stream}, stream)
+  def put_default(nil), do: Native.put_stream(nil)
+  def put_default(%__MODULE__{} = stream), do: Native.put_stream(stream)
 
   @doc """
   The stream of the calling process, or `nil` where it uses the devices' own workers.
@@ -82,7 +82,7 @@ defmodule Mlx.Stream do
       nil
   """
   @spec default() :: t | nil
-  def default, do: Process.get({Mlx, :stream})
+  defdelegate default(), to: Native, as: :stream
 
   @doc """
   Calls the function while the calling process has this stream.

@@ -2,7 +2,7 @@ defmodule Mlx.CompilerTest do
   @moduledoc """
   Oracle: the same expression evaluated operation by operation on `Mlx.Backend`, bit for bit.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
   doctest Mlx.Compiler
 
   alias Mlx.Containers.{Lazy, Pair}
@@ -16,14 +16,6 @@ defmodule Mlx.CompilerTest do
       t * opts[:by]
     end
   end
-
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
 
   defp eager(fun, args), do: Nx.Defn.jit_apply(fun, args, compiler: Evaluator)
 
@@ -363,7 +355,9 @@ defmodule Mlx.CompilerTest do
         hooks: %{}
       ]
 
-      assert bits(jit(&Nx.exp/1, [wave({2})], opts)) == bits(Nx.exp(wave({2})))
+      ExUnit.CaptureIO.capture_io(fn ->
+        assert bits(jit(&Nx.exp/1, [wave({2})], opts)) == bits(Nx.exp(wave({2})))
+      end)
     end
 
     test ":device is checked" do

@@ -4,8 +4,7 @@ defmodule Mlx.PeersTest do
   # list of faults.
   use Mlx.NxCase, async: false
 
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
+  import Mlx.CompilerCase, only: [jit: 2]
 
   describe "compiled functions" do
     test "row 1: that differ in the values of a captured tensor" do

@@ -2,7 +2,7 @@ defmodule Mlx.TelemetryTest do
   @moduledoc """
   Oracle: what handlers of `:telemetry` are given.
   """
-  use ExUnit.Case, async: false
+  use Mlx.CompilerCase, async: false
   doctest Mlx.Telemetry
 
   setup do
@@ -17,9 +17,6 @@ defmodule Mlx.TelemetryTest do
     if self() == test or test in Process.get(:"$callers", []),
       do: send(test, {:event, event, measurements, metadata})
   end
-
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
 
   # Told apart from the functions of other tests by what it captures.
   defp fun(and_then \\ &Function.identity/1) do

@@ -3,7 +3,7 @@ defmodule Mlx.Compiler.Build do
   # From a function and the types of its arguments to a program that is ready to run: found in the
   # cache, or traced, lowered and built.
 
-  alias Mlx.{Backend, Native, Source}
+  alias Mlx.{Native, Source}
   alias Mlx.Backend.Bits
   alias Mlx.Compiler.{Cache, Debug, Key, Options, Order, Output, Progress, Trace}
   alias Nx.Defn.Composite
@@ -187,8 +187,6 @@ defmodule Mlx.Compiler.Build do
 
   @doc "The elements of a tensor, of any backend, as an array of the worker."
   @spec upload(Nx.Tensor.t(), Native.worker()) :: Native.array()
-  def upload(%T{data: %Backend{ref: ref}}, worker), do: Native.copy_to(ref, worker)
-
   def upload(tensor, worker) do
     %T{type: type, shape: shape} = tensor = Nx.devectorize(tensor)
     Bits.write(worker, type, shape, Nx.to_binary(tensor))

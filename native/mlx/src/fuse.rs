@@ -201,6 +201,21 @@ impl Sets {
         let (a, b) = (self.find(a), self.find(b));
         self.0[a.max(b)] = a.min(b);
     }
+
+    /// The sets, each in order and in pieces of at most so many.
+    pub(crate) fn groups(&mut self, most: usize) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut open = vec![usize::MAX; self.0.len()];
+        for number in 0..self.0.len() {
+            let set = self.find(number);
+            if open[set] == usize::MAX || groups[open[set]].len() >= most {
+                open[set] = groups.len();
+                groups.push(Vec::new());
+            }
+            groups[open[set]].push(number);
+        }
+        groups
+    }
 }
 
 /// The same program with its connected elementwise instructions fused, or nothing where there is
@@ -295,18 +310,8 @@ fn components(graph: &Graph, fusible: &[bool]) -> Vec<Vec<usize>> {
             }
         }
     }
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut open = vec![usize::MAX; count];
-    for index in 0..count {
-        let set = sets.find(index);
-        // A long one goes on as another, which may need what came before.
-        if open[set] == usize::MAX || groups[open[set]].len() >= MOST {
-            open[set] = groups.len();
-            groups.push(Vec::new());
-        }
-        groups[open[set]].push(index);
-    }
-    groups
+    // A long one goes on as another, which may need what came before.
+    sets.groups(MOST)
 }
 
 /// Writes a program anew, with slots of its own.

@@ -6,6 +6,8 @@ defmodule Mlx.Backend.C128Test do
   """
   use Mlx.NxCase, async: false
 
+  import Mlx.CompilerCase, only: [jit: 2, jit: 3]
+
   import ExUnit.CaptureLog
 
   setup do
@@ -139,9 +141,6 @@ defmodule Mlx.Backend.C128Test do
   end
 
   describe "Mlx.Compiler" do
-    defp jit(fun, args, opts \\ []),
-      do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
-
     test "evaluates a function with c128, in it or around it" do
       policy(:silent)
       t = Nx.tensor([1.0, 2.0], type: :f64)

@@ -4,6 +4,8 @@ defmodule Mlx.Cases.CallersTest do
   # so nothing runs beside them.
   use Mlx.NxCase, async: false
 
+  import Mlx.CompilerCase, only: [jit: 2, jit: 3]
+
   defmodule Calls do
     @moduledoc false
     import Nx.Defn
@@ -41,9 +43,6 @@ defmodule Mlx.Cases.CallersTest do
         else: hook(Nx.sum(x), :not)
     end
   end
-
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
 
   # Bytes in use once everything dropped has been freed.
   defp settled do

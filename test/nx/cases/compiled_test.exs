@@ -2,6 +2,8 @@ defmodule Mlx.Cases.CompiledTest do
   # Public bug reports about compiled functions and gradients, as cases.
   use Mlx.NxCase, async: false
 
+  import Mlx.CompilerCase, only: [jit: 2]
+
   defmodule Functions do
     import Nx.Defn
 
@@ -40,9 +42,6 @@ defmodule Mlx.Cases.CompiledTest do
       {{w1 - 0.5 * g1, b1 - 0.5 * h1, w2 - 0.5 * g2, b2 - 0.5 * h2}, loss}
     end
   end
-
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
 
   test "A1-05: a chain of 2,000 operations compiles in seconds" do
     chain = fn x -> Enum.reduce(1..2000, x, fn _, a -> Nx.add(a, 1) end) end

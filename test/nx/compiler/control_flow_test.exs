@@ -3,7 +3,7 @@ defmodule Mlx.Compiler.ControlFlowTest do
   Loops written out and branches selected. Oracle: `Nx.Defn.Evaluator` on `Mlx.Backend`, which
   runs the loops and takes the branches, bit for bit.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
 
   defmodule Flow do
     import Nx.Defn
@@ -227,13 +227,6 @@ defmodule Mlx.Compiler.ControlFlowTest do
       if x > 1, do: x * 2, else: x - 1
     end
   end
-
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
-  defp jit(fun, args), do: Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler)
 
   defp bits(container) do
     Nx.Defn.Composite.traverse(container, fn t ->

@@ -3,7 +3,7 @@ defmodule Mlx.Compiler.DepthTest do
   Large functions, and deep ones. Oracle: values computed by hand; that compiling takes time in
   proportion; and that the VM is there afterwards.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
 
   defmodule Deep do
     @moduledoc false
@@ -30,12 +30,6 @@ defmodule Mlx.Compiler.DepthTest do
     end
   end
 
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
-  defp jit(fun, args), do: Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler)
   defp number(t), do: Nx.to_number(t)
 
   defp nest(0, _form, x), do: Nx.add(x, 1)

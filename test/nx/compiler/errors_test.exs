@@ -2,17 +2,9 @@ defmodule Mlx.Compiler.ErrorsTest do
   @moduledoc """
   Which function an error comes from. Oracle: the source file of `Mlx.Functions`.
   """
-  use ExUnit.Case, async: false
+  use Mlx.CompilerCase, async: false
 
   alias Mlx.{Functions, Source}
-
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
 
   defp place(name), do: "(#{Functions.file()}:#{Functions.line(name)})"
 

@@ -2,7 +2,7 @@ defmodule Mlx.Compiler.HookTest do
   @moduledoc """
   Oracle: the messages that the same hooks send under `Nx.Defn.Evaluator`, in order.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
 
   defmodule Hooked do
     import Nx.Defn
@@ -115,22 +115,9 @@ defmodule Mlx.Compiler.HookTest do
     def __to_backend__(_opts), do: {Nx.BinaryBackend, []}
   end
 
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
   defp run(fun, args, compiler, opts \\ []) do
     result = Nx.Defn.jit_apply(fun, args, [compiler: compiler] ++ opts)
     {Nx.to_number(result), messages()}
-  end
-
-  defp messages do
-    receive do
-      message -> [message | messages()]
-    after
-      0 -> []
-    end
   end
 
   defp assert_same(fun, args, opts \\ []) do

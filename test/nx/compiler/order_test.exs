@@ -3,7 +3,7 @@ defmodule Mlx.Compiler.OrderTest do
   Hooks and calls run in the order in which the source has them. The results use them the other way
   around, so that the order of the operands is another one. Oracle: the source.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
 
   defmodule Sourced do
     import Nx.Defn
@@ -114,22 +114,9 @@ defmodule Mlx.Compiler.OrderTest do
     end
   end
 
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
   defp tags(fun, args) do
     result = Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler)
     {result |> Nx.sum() |> Nx.to_number(), messages()}
-  end
-
-  defp messages do
-    receive do
-      message -> [message | messages()]
-    after
-      0 -> []
-    end
   end
 
   test "without a value that leads from one to the next" do

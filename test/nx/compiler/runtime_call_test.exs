@@ -2,7 +2,7 @@ defmodule Mlx.Compiler.RuntimeCallTest do
   @moduledoc """
   Elixir in the middle of programs. Oracle: `Nx.Defn.Evaluator`, and values computed by hand.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
 
   defmodule Calls do
     import Nx.Defn
@@ -45,12 +45,6 @@ defmodule Mlx.Compiler.RuntimeCallTest do
     end
   end
 
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
-  defp jit(fun, args), do: Nx.Defn.jit_apply(fun, args, compiler: Mlx.Compiler)
   defp list(t), do: Nx.to_flat_list(t)
 
   test "the function gets tensors and options, and its result goes on" do

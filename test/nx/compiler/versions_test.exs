@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.VersionsTest do
   after it, `:hooks` is then always among the options, and tensors may be marked as donatable. Where
   the version at hand lacks one, the test makes it by hand. Oracle: values computed by hand.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
 
   defmodule Effects do
     import Nx.Defn
@@ -40,22 +40,6 @@ defmodule Mlx.Compiler.VersionsTest do
         end
 
       if Nx.sin(y) > 2, do: y * 1.0, else: Nx.sum(Nx.exp(effect(y, tag: :end))) * 0
-    end
-  end
-
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
-
-  defp messages do
-    receive do
-      message -> [message | messages()]
-    after
-      0 -> []
     end
   end
 

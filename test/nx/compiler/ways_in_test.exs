@@ -4,7 +4,7 @@ defmodule Mlx.Compiler.WaysInTest do
   Nx.BinaryBackend, and values computed by hand.
   """
   # The default options are global.
-  use ExUnit.Case, async: false
+  use Mlx.CompilerCase, async: false
 
   alias Mlx.Containers.{Lazy, Pair}
   alias Nx.Defn.Graph
@@ -28,14 +28,6 @@ defmodule Mlx.Compiler.WaysInTest do
       %{product: Nx.dot(e, c), rest: {e, d}}
     end
   end
-
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
-  defp jit(fun, args, opts \\ []),
-    do: Nx.Defn.jit_apply(fun, args, [compiler: Mlx.Compiler] ++ opts)
 
   defp list(t), do: Nx.to_flat_list(t)
 

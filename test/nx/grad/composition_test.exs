@@ -3,7 +3,7 @@ defmodule Mlx.Grad.CompositionTest do
   Gradients of what models are made of, through control flow, and of gradients. Oracle: central
   differences of the compiled function in f64.
   """
-  use ExUnit.Case, async: true
+  use Mlx.CompilerCase, async: true
 
   defmodule Flow do
     @moduledoc false
@@ -69,27 +69,10 @@ defmodule Mlx.Grad.CompositionTest do
     end
   end
 
-  setup do
-    Nx.default_backend(Mlx.Backend)
-    :ok
-  end
-
   defp wave(shape, phase \\ 0.3),
     do: shape |> Nx.iota(type: :f64) |> Nx.multiply(0.7) |> Nx.add(phase) |> Nx.sin()
 
   defp jit(fun), do: Nx.Defn.jit(fun, compiler: Mlx.Compiler)
-
-  defp differences(fun, x, h) do
-    fun = jit(fun)
-
-    for i <- 0..(Nx.size(x) - 1) do
-      step = {Nx.size(x)} |> Nx.iota() |> Nx.equal(i) |> Nx.multiply(Nx.tensor(h, type: :f64))
-      step = Nx.reshape(step, x.shape)
-      up = Nx.to_number(fun.(Nx.add(x, step)))
-      down = Nx.to_number(fun.(Nx.subtract(x, step)))
-      (up - down) / (2 * h)
-    end
-  end
 
   defp assert_gradient(fun, x, tolerance \\ 1.0e-6, h \\ 1.0e-5) do
     expected = differences(fun, x, h)

@@ -8,6 +8,8 @@ defmodule Mlx.Grad.TableTest do
   """
   use Mlx.NxCase, async: true
 
+  import Mlx.CompilerCase, only: [differences: 3]
+
   # Steps from the points where they jump, these have a slope of zero.
   @flat [:all, :any, :argmax, :argmin, :argsort, :floor, :round, :ceil, :sign, :is_nan] ++
           [:is_infinity, :equal, :not_equal, :greater, :greater_equal, :less, :less_equal] ++
@@ -269,23 +271,6 @@ defmodule Mlx.Grad.TableTest do
   end
 
   defp jit(fun), do: Nx.Defn.jit(fun, compiler: Mlx.Compiler)
-
-  defp differences(fun, x, h) do
-    fun = jit(fn x -> Nx.as_type(fun.(x), :f64) end)
-    size = Nx.size(x)
-
-    for i <- 0..(size - 1) do
-      step =
-        {size}
-        |> Nx.iota()
-        |> Nx.equal(i)
-        |> Nx.multiply(h)
-        |> Nx.reshape(x.shape)
-        |> Nx.as_type(x.type)
-
-      (Nx.to_number(fun.(Nx.add(x, step))) - Nx.to_number(fun.(Nx.subtract(x, step)))) / (2 * h)
-    end
-  end
 
   defp assert_gradient(name, fun, x) do
     x = mlx(x)

@@ -61,19 +61,18 @@ struct Stage {
 
 /// Computes a fused program.
 pub(crate) fn evaluate(program: &Program, operands: &[&Array], run: &Run) -> Result<Vec<Array>> {
-    let known = operands
-        .iter()
-        .map(|x| (x.dtype(), Dims::from_slice(x.dims())));
-    let known: Known = known.collect();
-    let plan = program.plans().find(program, known);
     let stream = &run.streams.main;
-    match &plan.stages {
-        Some(stages) if stream.device == Device::Cpu => staged(program, stages, operands, stream),
-        _ => {
-            let slots = program.slots(operands.iter().map(|x| Ok((*x).clone())))?;
-            control::now(program, slots, run)
+    if stream.device == Device::Cpu {
+        let known = operands
+            .iter()
+            .map(|x| (x.dtype(), Dims::from_slice(x.dims())));
+        let plan = program.plans().find(program, known.collect());
+        if let Some(stages) = &plan.stages {
+            return staged(program, stages, operands, stream);
         }
     }
+    let slots = program.slots(operands.iter().map(|x| Ok((*x).clone())))?;
+    control::now(program, slots, run)
 }
 
 fn staged(
@@ -190,16 +189,8 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
             }
         }
     }
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut group_of = vec![usize::MAX; instructions.len()];
-    for index in (0..instructions.len()).filter(|index| !constant(*index)) {
-        let set = sets.find(index);
-        if group_of[set] == usize::MAX {
-            group_of[set] = groups.len();
-            groups.push(Vec::new());
-        }
-        groups[group_of[set]].push(index);
-    }
+    let mut groups = sets.groups(usize::MAX);
+    groups.retain(|members| !constant(members[0]));
     let mut stages = Vec::with_capacity(groups.len());
     for group in graph.ordered(&groups, constant) {
         let piece = graph.piece(&groups[group])?;
