@@ -5,26 +5,93 @@
 //! last place; the ones here are rounded correctly, and faster.
 
 mod convert;
+mod lanes;
 
 pub(crate) use convert::{Converted, convert};
 
 use std::ffi::{CStr, c_void};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use mlx_ffi as ffi;
 
 use crate::array::Array;
+use crate::cores;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::isa::{self, Job};
 use crate::kernel::{self, Loop};
 use crate::stream::{Device, Stream};
 
+/// How many elements a function is given at once.
+const MOST: usize = 256;
+/// About how many additions a function takes.
+const WORK: usize = 8;
+
 /// A function of one element.
 pub(crate) trait Function {
-    type In: Copy;
+    type In: Copy + Default;
     type Out: Copy;
+
     fn of(x: Self::In) -> Self::Out;
+
+    /// The function of each element, of which there are at most [`MOST`].
+    #[inline(always)]
+    fn all<const FMA: bool>(from: &[Self::In], to: &mut [Self::Out]) {
+        for (to, x) in to.iter_mut().zip(from) {
+            *to = Self::of(*x);
+        }
+    }
+}
+
+/// Elements that lie `stride` apart, and room for the function of each.
+struct Elements<F: Function> {
+    from: *const F::In,
+    stride: isize,
+    to: *mut F::Out,
+    size: usize,
+}
+
+// SAFETY: each part of them is one thread's alone.
+unsafe impl<F: Function> Sync for Elements<F> {}
+
+impl<F: Function> Elements<F> {
+    fn part(&self, range: Range<usize>) -> Self {
+        // SAFETY: a part of them is within them.
+        let (from, to) = unsafe {
+            (
+                self.from.offset(range.start as isize * self.stride),
+                self.to.add(range.start),
+            )
+        };
+        Self {
+            from,
+            to,
+            size: range.len(),
+            ..*self
+        }
+    }
+}
+
+impl<F: Function> Job for Elements<F> {
+    const IS_HEAVY: bool = true;
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let mut held = [F::In::default(); MOST];
+        for first in (0..self.size).step_by(MOST) {
+            let held = &mut held[..MOST.min(self.size - first)];
+            for (index, x) in (first..).zip(held.iter_mut()) {
+                // SAFETY: there is such an element. All of these are read before any is written over.
+                *x = unsafe { self.from.offset(index as isize * self.stride).read() };
+            }
+            // SAFETY: there is room for the function of each, and nobody else has it.
+            let to = unsafe { std::slice::from_raw_parts_mut(self.to.add(first), held.len()) };
+            F::all::<FMA>(held, to);
+        }
+    }
 }
 
 /// Computes `size` elements, as `mlx_ffi_map_fn` wants it.
@@ -38,20 +105,17 @@ unsafe extern "C" fn run<F: Function>(
     to: *mut c_void,
     size: usize,
 ) {
-    let (from, to) = (from.cast::<F::In>(), to.cast::<F::Out>());
-    let each = || {
-        for index in 0..size {
-            // SAFETY: as the caller says; an element is read before it is written over.
-            unsafe {
-                let x = from.offset(index as isize * stride).read();
-                to.add(index).write(F::of(x));
-            }
-        }
+    let elements = Elements::<F> {
+        from: from.cast(),
+        stride,
+        to: to.cast(),
+        size,
     };
+    let each = || cores::share(size, WORK, 16 * MOST, |range| isa::run(elements.part(range)));
     // No function panics; a panic would end the process here, in the middle of C++.
     if catch_unwind(AssertUnwindSafe(each)).is_err() {
         // SAFETY: as the caller says, and all zeros is a number of every type.
-        unsafe { to.write_bytes(0, size) };
+        unsafe { elements.to.write_bytes(0, size) };
     }
 }
 
@@ -69,17 +133,51 @@ fn map(x: &Array, dtype: Dtype, name: &'static CStr, run: Run, s: &Stream) -> Re
 pub(crate) trait Real {
     fn f64(x: f64) -> f64;
     fn f32(x: f32) -> f32;
+
+    /// As `f32`, for a loop that is to become vector instructions, with FMA.
+    #[inline(always)]
+    fn lane(x: f32) -> f32 {
+        Self::f32(x)
+    }
+
+    /// For what `lane` is not made.
+    #[inline(always)]
+    fn is_rare(_x: f32) -> bool {
+        false
+    }
+
+    /// The function of each element.
+    #[inline(always)]
+    fn f32s<const FMA: bool>(from: &[f32], to: &mut [f32]) {
+        if !FMA {
+            for (to, x) in to.iter_mut().zip(from) {
+                *to = Self::f32(*x);
+            }
+            return;
+        }
+        for (to, x) in to.iter_mut().zip(from) {
+            *to = Self::lane(*x);
+        }
+        if from.iter().fold(false, |any, x| any | Self::is_rare(*x)) {
+            for (to, x) in to.iter_mut().zip(from).filter(|(_, x)| Self::is_rare(**x)) {
+                *to = Self::f32(*x);
+            }
+        }
+    }
 }
 
 /// A floating type and how a function applies to it: half precision by way of f32.
-pub(crate) trait Float: Copy {
-    fn apply<R: Real>(self) -> Self;
+pub(crate) trait Float: Copy + Default {
+    fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]);
     fn wide(self) -> f64;
 }
 
 impl Float for f64 {
-    fn apply<R: Real>(self) -> Self {
-        R::f64(self)
+    #[inline(always)]
+    fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]) {
+        for (to, x) in to.iter_mut().zip(from) {
+            *to = R::f64(*x);
+        }
     }
     fn wide(self) -> f64 {
         self
@@ -87,8 +185,9 @@ impl Float for f64 {
 }
 
 impl Float for f32 {
-    fn apply<R: Real>(self) -> Self {
-        R::f32(self)
+    #[inline(always)]
+    fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]) {
+        R::f32s::<FMA>(from, to);
     }
     fn wide(self) -> f64 {
         self.into()
@@ -98,8 +197,15 @@ impl Float for f32 {
 macro_rules! half {
     ($($half:ty),*) => {
         $(impl Float for $half {
-            fn apply<R: Real>(self) -> Self {
-                Self::from_f32(R::f32(self.into()))
+            #[inline(always)]
+            fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]) {
+                let (mut singles, mut made) = ([0.0; MOST], [0.0; MOST]);
+                for (from, to) in from.chunks(MOST).zip(to.chunks_mut(MOST)) {
+                    let (singles, made) = (&mut singles[..from.len()], &mut made[..from.len()]);
+                    from.convert_to_f32_slice(singles);
+                    R::f32s::<FMA>(singles, made);
+                    to.convert_from_f32_slice(made);
+                }
             }
             fn wide(self) -> f64 {
                 self.into()
@@ -117,23 +223,38 @@ impl<E: Float, R: Real> Function for Applied<E, R> {
     type In = E;
     type Out = E;
     fn of(x: E) -> E {
-        x.apply::<R>()
+        let mut y = [x];
+        Self::all::<false>(&[x], &mut y);
+        y[0]
+    }
+    #[inline(always)]
+    fn all<const FMA: bool>(from: &[E], to: &mut [E]) {
+        E::apply::<R, FMA>(from, to);
     }
 }
 
 macro_rules! unary {
-    ($($name:ident => $f64:expr, $f32:expr;)*) => {
+    ($($name:ident => $f64:expr, $f32:expr $(, $lane:ident $(unless $rare:ident)?)?;)*) => {
         /// The functions of one number that the host computes, by the names of their ops.
         #[derive(Debug, Clone, Copy)]
         pub(crate) enum Unary { $($name),* }
 
         $(
+            #[derive(Clone, Copy)]
             pub(crate) struct $name;
             impl Real for $name {
                 #[inline]
                 fn f64(x: f64) -> f64 { $f64(x) }
                 #[inline]
                 fn f32(x: f32) -> f32 { $f32(x) }
+                $(
+                    #[inline(always)]
+                    fn lane(x: f32) -> f32 { lanes::$lane(x.into()) as f32 }
+                    $(
+                        #[inline(always)]
+                        fn is_rare(x: f32) -> bool { lanes::$rare(x) }
+                    )?
+                )?
             }
         )*
 
@@ -143,7 +264,7 @@ macro_rules! unary {
             }
 
             fn tile_of<E: Float>(self) -> Loop {
-                match self { $(Self::$name => kernel::applied::<Applied<E, $name>>,)* }
+                match self { $(Self::$name => kernel::applied::<Applied<E, $name>>(),)* }
             }
 
             fn name(self) -> &'static CStr {
@@ -166,22 +287,22 @@ unary! {
     Arctan => pxfm::f_atan, pxfm::f_atanf;
     Arctanh => pxfm::f_atanh, pxfm::f_atanhf;
     Cbrt => pxfm::f_cbrt, pxfm::f_cbrtf;
-    Cos => pxfm::f_cos, pxfm::f_cosf;
-    Cosh => pxfm::f_cosh, pxfm::f_coshf;
-    Erf => pxfm::f_erf, pxfm::f_erff;
+    Cos => pxfm::f_cos, pxfm::f_cosf, cos unless is_far;
+    Cosh => pxfm::f_cosh, pxfm::f_coshf, cosh;
+    Erf => pxfm::f_erf, pxfm::f_erff, erf;
     Erfc => pxfm::f_erfc, pxfm::f_erfcf;
     Erfinv => pxfm::f_erfinv, pxfm::f_erfinvf;
-    Exp => pxfm::f_exp, pxfm::f_expf;
-    Expm1 => pxfm::f_expm1, pxfm::f_expm1f;
-    Log => pxfm::f_log, pxfm::f_logf;
-    Log1p => pxfm::f_log1p, pxfm::f_log1pf;
+    Exp => pxfm::f_exp, pxfm::f_expf, exp;
+    Expm1 => pxfm::f_expm1, pxfm::f_expm1f, expm1;
+    Log => pxfm::f_log, pxfm::f_logf, log;
+    Log1p => pxfm::f_log1p, pxfm::f_log1pf, log1p;
     RoundAway => f64::round, f32::round;
-    Rsqrt => pxfm::f_rsqrt, pxfm::f_rsqrtf;
-    Sigmoid => sigmoid, |x: f32| sigmoid(x.into()) as f32;
-    Sin => pxfm::f_sin, pxfm::f_sinf;
-    Sinh => pxfm::f_sinh, pxfm::f_sinhf;
-    Tan => pxfm::f_tan, pxfm::f_tanf;
-    Tanh => pxfm::f_tanh, pxfm::f_tanhf;
+    Rsqrt => pxfm::f_rsqrt, pxfm::f_rsqrtf, rsqrt;
+    Sigmoid => sigmoid, |x: f32| sigmoid(x.into()) as f32, sigmoid;
+    Sin => pxfm::f_sin, pxfm::f_sinf, sin unless is_far;
+    Sinh => pxfm::f_sinh, pxfm::f_sinhf, sinh;
+    Tan => pxfm::f_tan, pxfm::f_tanf, tan unless is_far;
+    Tanh => pxfm::f_tanh, pxfm::f_tanhf, tanh;
 }
 
 /// 1 / (1 + exp(-x)), without losing the small values of negative numbers.

@@ -16,6 +16,7 @@
 pub mod array;
 pub mod context;
 pub mod control;
+mod cores;
 pub mod dtype;
 #[allow(unsafe_code)]
 pub mod error;
@@ -25,6 +26,8 @@ mod fuse;
 mod halt;
 #[allow(unsafe_code)]
 mod host;
+#[allow(unsafe_code)]
+mod isa;
 #[allow(unsafe_code)]
 mod kernel;
 mod looped;

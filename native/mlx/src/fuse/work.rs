@@ -1,27 +1,19 @@
 //! What a host kernel does: a fused program, tile by tile, on all cores where there is much to do.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use mlx_ffi as ffi;
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use smallvec::SmallVec;
 
 use super::plan::Dims;
+use crate::cores;
 use crate::kernel::{Kernel, Part, Registers, TILE};
 
-/// Numbers, times steps, from which on it is worth asking other cores.
-const SHARED: usize = 1 << 16;
 /// Tiles that a core takes at a time.
 const TILES: usize = 16;
-
-/// The other cores' threads, if they can be had. A pool that rayon makes by itself panics otherwise.
-static CORES: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
-    let name = |index| format!("mlx core {index}");
-    ThreadPoolBuilder::new().thread_name(name).build().ok()
-});
 
 /// What a host kernel is given.
 pub(super) struct Work {
@@ -120,7 +112,7 @@ impl Work {
         };
         let targets: Vec<Target> = outputs.iter().zip(&self.made).map(target).collect();
         let direct = self.direct(&sources, &targets);
-        let range = |first: usize, end: usize| {
+        let range = |range: Range<usize>| {
             let mut registers = self.kernel.registers(0);
             for (register, source) in sources.iter().enumerate() {
                 if matches!(source.layout, Layout::One) {
@@ -129,20 +121,12 @@ impl Work {
                     registers.fill(register, number);
                 }
             }
-            for first in (first..end).step_by(TILE) {
-                let size = TILE.min(end - first);
+            for first in range.clone().step_by(TILE) {
+                let size = TILE.min(range.end - first);
                 self.tile(&sources, &targets, &direct, &mut registers, first, size);
             }
         };
-        let is_shared = elements.saturating_mul(self.kernel.work()) >= SHARED;
-        let Some(cores) = is_shared.then(|| CORES.as_ref()).flatten() else {
-            return range(0, elements);
-        };
-        let chunk = TILE * TILES;
-        let chunks = (0..elements.div_ceil(chunk)).into_par_iter();
-        cores.install(|| {
-            chunks.for_each(|index| range(index * chunk, elements.min((index + 1) * chunk)));
-        });
+        cores::share(elements, self.kernel.work(), TILE * TILES, range);
     }
 
     fn layout(&self, input: &ffi::mlx_ffi_input) -> Layout {

@@ -1,10 +1,13 @@
 //! The loops of a kernel's steps, by operation and types.
 
+use std::marker::PhantomData;
+
 use half::{bf16, f16};
 
 use super::number::{Cast, Fraction, Number, Whole};
 use crate::dtype::Dtype;
 use crate::host::{Converted, Function};
+use crate::isa::{self, Job};
 use crate::ops::Op;
 
 /// A step's loop: where the registers' numbers are, the step, and how many elements.
@@ -55,69 +58,147 @@ trait Zip<A, B> {
     fn of(x: A, y: A) -> B;
 }
 
-unsafe fn map<A: Number, B: Number, F: Map<A, B>>(places: &[*mut u8], step: &Step, size: usize) {
-    // SAFETY: as the caller says.
-    let (x, to) = unsafe {
-        (
-            read::<A>(places, step, 0, size),
-            write::<B>(places, step, size),
-        )
-    };
-    for (to, x) in to.iter_mut().zip(x) {
-        *to = F::of(*x);
+/// What a step is given, to do it for each of its numbers.
+pub(crate) struct Numbers<'a, L> {
+    places: &'a [*mut u8],
+    step: &'a Step,
+    size: usize,
+    each: PhantomData<L>,
+}
+
+/// What a loop does, compiled for what processors there are.
+///
+/// # Safety
+/// As [`Loop`] says.
+unsafe fn each<L>(places: &[*mut u8], step: &Step, size: usize)
+where
+    for<'a> Numbers<'a, L>: Job,
+{
+    isa::run(Numbers {
+        places,
+        step,
+        size,
+        each: PhantomData::<L>,
+    });
+}
+
+struct Mapped<A, B, F>(A, B, F);
+
+impl<A: Number, B: Number, F: Map<A, B>> Job for Numbers<'_, Mapped<A, B, F>> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, to) = unsafe {
+            (
+                read::<A>(places, step, 0, size),
+                write::<B>(places, step, size),
+            )
+        };
+        for (to, x) in to.iter_mut().zip(x) {
+            *to = F::of(*x);
+        }
     }
 }
 
-unsafe fn zip<A: Number, B: Number, F: Zip<A, B>>(places: &[*mut u8], step: &Step, size: usize) {
-    // SAFETY: as the caller says.
-    let (x, y) = unsafe {
-        (
-            read::<A>(places, step, 0, size),
-            read::<A>(places, step, 1, size),
-        )
-    };
-    // SAFETY: as the caller says.
-    let to = unsafe { write::<B>(places, step, size) };
-    for ((to, x), y) in to.iter_mut().zip(x).zip(y) {
-        *to = F::of(*x, *y);
+struct Zipped<A, B, F>(A, B, F);
+
+impl<A: Number, B: Number, F: Zip<A, B>> Job for Numbers<'_, Zipped<A, B, F>> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, y) = unsafe {
+            (
+                read::<A>(places, step, 0, size),
+                read::<A>(places, step, 1, size),
+            )
+        };
+        // SAFETY: as the caller of the loop says.
+        let to = unsafe { write::<B>(places, step, size) };
+        for ((to, x), y) in to.iter_mut().zip(x).zip(y) {
+            *to = F::of(*x, *y);
+        }
     }
 }
 
-unsafe fn select<T: Number>(places: &[*mut u8], step: &Step, size: usize) {
-    // SAFETY: as the caller says.
-    let (x, y) = unsafe {
-        (
-            read::<T>(places, step, 1, size),
-            read::<T>(places, step, 2, size),
-        )
-    };
-    // SAFETY: as the caller says.
-    let (condition, to) = unsafe {
-        (
-            read::<u8>(places, step, 0, size),
-            write::<T>(places, step, size),
-        )
-    };
-    for (((to, condition), x), y) in to.iter_mut().zip(condition).zip(x).zip(y) {
-        *to = if *condition != 0 { *x } else { *y };
+struct Selected<T>(T);
+
+impl<T: Number> Job for Numbers<'_, Selected<T>> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, y) = unsafe {
+            (
+                read::<T>(places, step, 1, size),
+                read::<T>(places, step, 2, size),
+            )
+        };
+        // SAFETY: as the caller of the loop says.
+        let (condition, to) = unsafe {
+            (
+                read::<u8>(places, step, 0, size),
+                write::<T>(places, step, size),
+            )
+        };
+        for (((to, condition), x), y) in to.iter_mut().zip(condition).zip(x).zip(y) {
+            *to = if *condition != 0 { *x } else { *y };
+        }
+    }
+}
+
+struct Converting<A, B>(A, B);
+
+impl<A: Cast, B: Cast> Job for Numbers<'_, Converting<A, B>> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, to) = unsafe {
+            (
+                read::<A>(places, step, 0, size),
+                write::<B>(places, step, size),
+            )
+        };
+        for (to, x) in to.iter_mut().zip(x) {
+            *to = x.cast();
+        }
+    }
+}
+
+struct Of<F>(F);
+
+impl<F: Function> Job for Numbers<'_, Of<F>> {
+    const IS_HEAVY: bool = true;
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, to) = unsafe {
+            (
+                read::<F::In>(places, step, 0, size),
+                write::<F::Out>(places, step, size),
+            )
+        };
+        F::all::<FMA>(x, to);
     }
 }
 
 /// A loop over a function of the host's.
-///
-/// # Safety
-/// As [`Loop`] says.
-pub(crate) unsafe fn applied<F: Function>(places: &[*mut u8], step: &Step, size: usize) {
-    // SAFETY: as the caller says.
-    let (x, to) = unsafe {
-        (
-            read::<F::In>(places, step, 0, size),
-            write::<F::Out>(places, step, size),
-        )
-    };
-    for (to, x) in to.iter_mut().zip(x) {
-        *to = F::of(*x);
-    }
+pub(crate) fn applied<F: Function>() -> Loop {
+    each::<Of<F>>
 }
 
 /// A loop that changes nothing, for numbers of so many bytes.
@@ -240,15 +321,15 @@ pub(super) fn step(op: &Op, types: &[Dtype]) -> Option<(Loop, Dtype)> {
     let (run, dtype) = match (op, types) {
         (Op::Where, [Dtype::Bool, x, y]) if x == y => {
             let run = match x {
-                Dtype::Bool => Some(select::<u8> as Loop),
-                _ => by_type!(number *x, T => select::<T> as Loop),
+                Dtype::Bool => Some(each::<Selected<u8>> as Loop),
+                _ => by_type!(number *x, T => each::<Selected<T>> as Loop),
             };
             (run, *x)
         }
         (Op::Astype(to), [from]) => (cast(*from, *to), *to),
         (Op::Convert(to), [from]) => {
             let run = by_type!(fraction *from, E => {
-                by_type!(whole *to, I => applied::<Converted<E, I>> as Loop)?
+                by_type!(whole *to, I => applied::<Converted<E, I>>())?
             });
             (run, *to)
         }
@@ -265,17 +346,17 @@ type Found = Option<(Option<Loop>, Dtype)>;
 fn one(op: &Op, dtype: Dtype) -> Found {
     macro_rules! of {
         ($kind:ident $name:ident) => {
-            (by_type!($kind dtype, T => map::<T, T, $name> as Loop), dtype)
+            (by_type!($kind dtype, T => each::<Mapped<T, T, $name>> as Loop), dtype)
         };
         ($kind:ident $name:ident bool) => {
-            (by_type!($kind dtype, T => map::<T, u8, $name> as Loop), Dtype::Bool)
+            (by_type!($kind dtype, T => each::<Mapped<T, u8, $name>> as Loop), Dtype::Bool)
         };
     }
     if let Some(function) = op.hosted() {
         return Some((function.tile(dtype), dtype));
     }
     Some(match op {
-        Op::LogicalNot if dtype == Dtype::Bool => (Some(map::<u8, u8, LogicalNot>), dtype),
+        Op::LogicalNot if dtype == Dtype::Bool => (Some(each::<Mapped<u8, u8, LogicalNot>>), dtype),
         Op::Abs => of!(number Abs),
         Op::Negative => of!(number Negative),
         Op::Sign => of!(number Sign),
@@ -295,19 +376,19 @@ fn one(op: &Op, dtype: Dtype) -> Found {
 fn two(op: &Op, dtype: Dtype) -> Found {
     macro_rules! of {
         ($kind:ident $name:ident) => {
-            (by_type!($kind dtype, T => zip::<T, T, $name> as Loop), dtype)
+            (by_type!($kind dtype, T => each::<Zipped<T, T, $name>> as Loop), dtype)
         };
         ($kind:ident $name:ident bool) => {
-            (by_type!($kind dtype, T => zip::<T, u8, $name> as Loop), Dtype::Bool)
+            (by_type!($kind dtype, T => each::<Zipped<T, u8, $name>> as Loop), Dtype::Bool)
         };
     }
     if dtype == Dtype::Bool {
         // Of two bools, the lesser is their conjunction.
         let run: Loop = match op {
-            Op::LogicalAnd => zip::<u8, u8, Minimum>,
-            Op::LogicalOr => zip::<u8, u8, Maximum>,
-            Op::Equal => zip::<u8, u8, Equal>,
-            Op::NotEqual => zip::<u8, u8, NotEqual>,
+            Op::LogicalAnd => each::<Zipped<u8, u8, Minimum>>,
+            Op::LogicalOr => each::<Zipped<u8, u8, Maximum>>,
+            Op::Equal => each::<Zipped<u8, u8, Equal>>,
+            Op::NotEqual => each::<Zipped<u8, u8, NotEqual>>,
             _ => return None,
         };
         return Some((Some(run), dtype));
@@ -338,19 +419,6 @@ fn two(op: &Op, dtype: Dtype) -> Found {
     })
 }
 
-unsafe fn convert<A: Cast, B: Cast>(places: &[*mut u8], step: &Step, size: usize) {
-    // SAFETY: as the caller says.
-    let (x, to) = unsafe {
-        (
-            read::<A>(places, step, 0, size),
-            write::<B>(places, step, size),
-        )
-    };
-    for (to, x) in to.iter_mut().zip(x) {
-        *to = x.cast();
-    }
-}
-
 struct IsTrue;
 
 impl<T: Number> Map<T, u8> for IsTrue {
@@ -364,10 +432,10 @@ fn cast(from: Dtype, to: Dtype) -> Option<Loop> {
     let is_whole = |dtype: Dtype| dtype.is_integer() || dtype == Dtype::Bool;
     match (from, to) {
         _ if from == to => Some(copy(from.size())),
-        (_, Dtype::Bool) => by_type!(number from, T => map::<T, u8, IsTrue> as Loop),
-        (Dtype::Bool, _) => by_type!(number to, T => convert::<u8, T> as Loop),
+        (_, Dtype::Bool) => by_type!(number from, T => each::<Mapped<T, u8, IsTrue>> as Loop),
+        (Dtype::Bool, _) => by_type!(number to, T => each::<Converting<u8, T>> as Loop),
         _ if is_whole(from) || !is_whole(to) => {
-            by_type!(number from, A => by_type!(number to, B => convert::<A, B> as Loop)?)
+            by_type!(number from, A => by_type!(number to, B => each::<Converting<A, B>> as Loop)?)
         }
         _ => None,
     }
