@@ -1,6 +1,6 @@
 defmodule Mlx.Lower.Float do
   @moduledoc false
-  # Functions of floats. On CPUs host kernels compute them, rounded correctly; on GPUs, where MLX
+  # Functions of floats. On CPUs host kernels compute them, to the last place; on GPUs, where MLX
   # lacks one, the native side composes it.
   use Mlx.Lower.Family
 

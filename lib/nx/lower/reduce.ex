@@ -4,21 +4,9 @@ defmodule Mlx.Lower.Reduce do
   # another; half precision is summed in f32.
   use Mlx.Lower.Family
 
-  # MLX adds floats one after the other along an axis, and the rounding error grows with the
-  # length. An axis beyond @long is summed in blocks, and these are summed in turn.
-  @long 256
-  @block 64
-
-  compose :sum, out, [t, opts] do
+  lower :sum, out, [t, opts] do
     type = wide(out.type)
-    axes = axes(opts[:axes], t.shape)
-    x = cast(t, type)
-
-    sum =
-      if exact?(type),
-        do: reduce(:sum_axes, x, axes, opts[:keep_axes]),
-        else: blocked_sum(x, t.shape, axes, opts[:keep_axes], out.shape)
-
+    sum = reduce(:sum_axes, cast(t, type), axes(opts[:axes], t.shape), opts[:keep_axes])
     back(sum, type, out.type)
   end
 
@@ -54,49 +42,6 @@ defmodule Mlx.Lower.Reduce do
 
   defp reduce(_op, tree, [], _keep), do: tree
   defp reduce(op, tree, axes, keep), do: {{op, axes, keep == true}, [tree]}
-
-  defp blocked_sum(x, shape, axes, keep, out_shape) do
-    count = axes |> Enum.map(&elem(shape, &1)) |> Enum.product()
-
-    cond do
-      count <= @long ->
-        reduce(:sum_axes, x, axes, keep)
-
-      length(axes) == tuple_size(shape) ->
-        {sum, []} = axis_sum(0, {reshape(x, shape, {count}), [count]})
-        reshape(sum, {}, out_shape)
-
-      true ->
-        {sum, left} =
-          axes |> Enum.sort(:desc) |> Enum.reduce({x, Tuple.to_list(shape)}, &axis_sum/2)
-
-        reshape(sum, List.to_tuple(left), out_shape)
-    end
-  end
-
-  # One sum per block, then the sum of what the blocks and the rest gave.
-  defp axis_sum(axis, {x, dims}) do
-    n = Enum.at(dims, axis)
-    left = List.delete_at(dims, axis)
-
-    if n <= @long do
-      {{{:sum_axes, [axis], false}, [x]}, left}
-    else
-      {blocks, rest} = {div(n, @block), rem(n, @block)}
-      shape = List.to_tuple(dims)
-      main = slice_axis(x, shape, axis, 0, blocks * @block)
-      split = dims |> List.replace_at(axis, @block) |> List.insert_at(axis, blocks)
-      sums = {{:sum_axes, [axis + 1], false}, [reshape(main, List.to_tuple(split))]}
-      {total, _} = axis_sum(axis, {sums, List.replace_at(dims, axis, blocks)})
-
-      if rest == 0 do
-        {total, left}
-      else
-        tail = slice_axis(x, shape, axis, blocks * @block, n)
-        {{:add, [total, {{:sum_axes, [axis], false}, [tail]}]}, left}
-      end
-    end
-  end
 
   # MLX takes the first of equals and passes over NaN. Where there is NaN, Nx's result points to one:
   # to the last, as Nx.BinaryBackend's does.
@@ -140,6 +85,4 @@ defmodule Mlx.Lower.Reduce do
     {:subtract,
      [const(elem(shape, axis) - 1, {:u, 32}), {{:argmax_axis, axis, false}, [reversed]}]}
   end
-
-  defp exact?({kind, _}), do: kind in [:u, :s]
 end

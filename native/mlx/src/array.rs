@@ -240,6 +240,37 @@ impl Array {
         Ok(data)
     }
 
+    /// Where the elements are, and how many of them apart along each axis, if they are computed
+    /// already. For arrays in the host's memory.
+    pub(crate) fn lies(&self) -> Option<(*const u8, &[i64])> {
+        if !self.is_available() {
+            return None;
+        }
+        let data = self.data().ok()?;
+        // SAFETY: MLX keeps a stride for each axis as long as the array, as 64 bits, with a sign.
+        let strides = unsafe {
+            match ffi::mlx_array_ndim(self.0) {
+                0 => &[],
+                rank => std::slice::from_raw_parts(ffi::mlx_array_strides(self.0).cast(), rank),
+            }
+        };
+        Some((data, strides))
+    }
+
+    /// Where the elements are, if they are computed already and lie in rows.
+    pub(crate) fn rows(&self) -> Option<*const u8> {
+        let (data, _) = self.lies()?;
+        self.is_row_contiguous().then_some(data)
+    }
+
+    /// The same elements laid out in rows, once computed.
+    pub(crate) fn in_rows(&self, stream: &Stream) -> Result<Self> {
+        Self::build("contiguous", |res| {
+            // SAFETY: both handles are live for the call.
+            unsafe { ffi::mlx_contiguous(res, self.0, false, stream.raw()) }
+        })
+    }
+
     fn is_row_contiguous(&self) -> bool {
         let mut contiguous = false;
         // SAFETY: the handle is live, and so is the place written to.
@@ -249,7 +280,6 @@ impl Array {
 
     /// The values as bytes, computed if need be; at most `limit` elements of them.
     pub fn bytes(&self, limit: Option<usize>, streams: &Streams) -> Result<Bytes> {
-        let op = "to_binary";
         let stream = streams.pick(self.dtype() == Dtype::Float64);
         let mut array = self.clone();
         let wanted = limit.map_or(array.size(), |limit| limit.min(array.size()));
@@ -262,10 +292,7 @@ impl Array {
         }
         array.eval()?;
         if !array.is_row_contiguous() {
-            array = Self::build(op, |res| {
-                // SAFETY: both handles are live for the call.
-                unsafe { ffi::mlx_contiguous(res, array.0, false, stream.raw()) }
-            })?;
+            array = array.in_rows(stream)?;
             array.eval()?;
         }
         let len = wanted * array.dtype().size();

@@ -54,7 +54,11 @@ impl Context {
     /// Takes note of unevaluated results, and evaluates them where there are many: neither a graph
     /// nor what it holds on to may grow without bound.
     pub(crate) fn track(&mut self, ops: usize, made: &[Array], promises: &[Arc<Promise>]) {
-        self.lazy.extend(promises.iter().map(Arc::downgrade));
+        // What was computed at once is no graph.
+        let lazy = made.iter().zip(promises);
+        let lazy = lazy.filter(|(array, _)| !array.is_available());
+        self.lazy
+            .extend(lazy.map(|(_, promise)| Arc::downgrade(promise)));
         self.ops += ops;
         self.bytes += made.iter().map(Array::nbytes).sum::<usize>();
         if self.ops > LAZY_OPS || self.bytes > LAZY_BYTES {

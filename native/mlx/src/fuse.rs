@@ -226,7 +226,7 @@ pub(crate) fn fuse(
     outputs: &[u32],
 ) -> Option<(Vec<Instruction>, Vec<u32>)> {
     let fusible: Vec<bool> = instructions.iter().map(|i| kernel::knows(&i.op)).collect();
-    if fusible.iter().filter(|fusible| **fusible).count() < 2 {
+    if !fusible.contains(&true) {
         return None;
     }
     let instructions = &computed(inputs, instructions, &fusible);
@@ -237,14 +237,18 @@ pub(crate) fn fuse(
         .collect();
     let graph = Graph::new(inputs, instructions, outputs);
     let mut groups = components(&graph, &fusible);
-    if groups.iter().all(|members| members.len() < 2) {
+    // MLX hands on what is only seen with another type.
+    let is_view = |index: usize| matches!(instructions[index].op, Op::View(_));
+    let is_fused =
+        |members: &[usize]| fusible[members[0]] && !(members.len() == 1 && is_view(members[0]));
+    if !groups.iter().any(|members| is_fused(members)) {
         return None;
     }
     groups.retain(|members| !graph.is_constant(members[0]));
     let order = graph.ordered(&groups, |index| graph.is_constant(index));
     let mut writer = Writer::new(&graph);
     for group in order {
-        writer.write(&groups[group]);
+        writer.write(&groups[group], is_fused(&groups[group]));
     }
     let outputs = outputs.iter().map(|slot| writer.slot(*slot));
     let outputs = outputs.collect();
@@ -355,10 +359,8 @@ impl<'a> Writer<'a> {
         self.instructions.push(Instruction { op, operands });
     }
 
-    fn write(&mut self, members: &[usize]) {
-        let piece = (members.len() > 1)
-            .then(|| self.graph.piece(members))
-            .flatten();
+    fn write(&mut self, members: &[usize], is_fused: bool) {
+        let piece = is_fused.then(|| self.graph.piece(members)).flatten();
         match piece {
             Some(piece) if piece.fills.is_empty() => (),
             Some(piece) if !piece.takes.is_empty() => {

@@ -4,11 +4,22 @@
 //! processor that it compiles for has them. Values are the same everywhere, but for functions that
 //! ask whether a product and a sum can be had in one instruction.
 
+/// Instruction sets, each with all of those before it.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+// Some processors have the least only.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) enum Level {
+    /// What every processor has for which this is compiled.
+    Plain,
+    Avx2,
+    Avx512,
+}
+
 /// A loop to be compiled for each instruction set. `run` is to be `inline(always)`: what it calls and
 /// is not inlined there is compiled for every processor.
 pub(crate) trait Job {
-    /// Whether it computes so much for each element that the widest vectors are worth their code.
-    const IS_HEAVY: bool = false;
+    /// The widest that is worth its code.
+    const WIDEST: Level = Level::Avx2;
 
     /// `FMA`: whether `mul_add` is one instruction.
     fn run<const FMA: bool>(self);
@@ -18,14 +29,7 @@ pub(crate) trait Job {
 mod levels {
     use std::sync::LazyLock;
 
-    use super::Job;
-
-    #[derive(Clone, Copy, PartialEq, PartialOrd)]
-    enum Level {
-        Plain,
-        Avx2,
-        Avx512,
-    }
+    use super::{Job, Level};
 
     static LEVEL: LazyLock<Level> = LazyLock::new(|| {
         let avx2 = is_x86_feature_detected!("avx2")
@@ -54,12 +58,15 @@ mod levels {
 
     #[inline]
     pub(super) fn run<J: Job>(job: J) {
-        match *LEVEL {
-            Level::Plain => job.run::<false>(),
+        // What is never chosen is not compiled.
+        if const { matches!(J::WIDEST, Level::Avx512) } && *LEVEL == Level::Avx512 {
             // SAFETY: the processor has what the function is compiled for.
-            Level::Avx512 if J::IS_HEAVY => unsafe { avx512(job) },
+            unsafe { avx512(job) }
+        } else if const { !matches!(J::WIDEST, Level::Plain) } && *LEVEL >= Level::Avx2 {
             // SAFETY: as above.
-            Level::Avx2 | Level::Avx512 => unsafe { avx2(job) },
+            unsafe { avx2(job) }
+        } else {
+            job.run::<false>();
         }
     }
 }

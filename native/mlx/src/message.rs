@@ -78,6 +78,7 @@ impl Run {
         context.track(self.program.len(), &made, &self.outputs);
         for (promise, array) in self.outputs.iter().zip(made) {
             promise.fill(Ok(array));
+            promise.note();
         }
         Ok(())
     }

@@ -22,10 +22,15 @@ use crate::control;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::fuse::plan;
-use crate::host;
+use crate::host::{self, Reduction};
 use crate::program::{Body, Program, Run};
 use crate::shape::Shape;
 use crate::stream::Stream;
+
+/// Something, if the elements are true or false: all of them are the least, any the greatest.
+fn truth(x: &Array) -> Option<()> {
+    (x.dtype() == Dtype::Bool).then_some(())
+}
 
 /// What an operation makes: nearly always one array.
 pub type Made = SmallVec<[Array; 1]>;
@@ -125,16 +130,16 @@ ops! {
     TransposeAxes(axes: Vec<i32>) => |[x], s| c!(mlx_transpose_axes(x, [axes]), s);
 
     // Reductions
-    AllAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_all_axes(x, [axes], keep), s);
-    AnyAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_any_axes(x, [axes], keep), s);
+    AllAxes(axes: Vec<i32>, keep: bool) => |[x], s| truth(x).and_then(|()| host::reduce(Reduction::Min, x, axes, keep, s)).unwrap_or_else(|| c!(mlx_all_axes(x, [axes], keep), s));
+    AnyAxes(axes: Vec<i32>, keep: bool) => |[x], s| truth(x).and_then(|()| host::reduce(Reduction::Max, x, axes, keep, s)).unwrap_or_else(|| c!(mlx_any_axes(x, [axes], keep), s));
     ArgmaxAxis(axis: i32, keep: bool) => |[x], s| c!(mlx_argmax_axis(x, axis, keep), s);
     ArgminAxis(axis: i32, keep: bool) => |[x], s| c!(mlx_argmin_axis(x, axis, keep), s);
     LogsumexpAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_logsumexp_axes(x, [axes], keep), s);
-    MaxAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_max_axes(x, [axes], keep), s);
-    MinAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_min_axes(x, [axes], keep), s);
-    ProdAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_prod_axes(x, [axes], keep), s);
+    MaxAxes(axes: Vec<i32>, keep: bool) => |[x], s| host::reduce(Reduction::Max, x, axes, keep, s).unwrap_or_else(|| c!(mlx_max_axes(x, [axes], keep), s));
+    MinAxes(axes: Vec<i32>, keep: bool) => |[x], s| host::reduce(Reduction::Min, x, axes, keep, s).unwrap_or_else(|| c!(mlx_min_axes(x, [axes], keep), s));
+    ProdAxes(axes: Vec<i32>, keep: bool) => |[x], s| host::reduce(Reduction::Prod, x, axes, keep, s).unwrap_or_else(|| c!(mlx_prod_axes(x, [axes], keep), s));
     SoftmaxAxes(axes: Vec<i32>, precise: bool) => |[x], s| c!(mlx_softmax_axes(x, [axes], precise), s);
-    SumAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_sum_axes(x, [axes], keep), s);
+    SumAxes(axes: Vec<i32>, keep: bool) => |[x], s| host::reduce(Reduction::Sum, x, axes, keep, s).unwrap_or_else(|| c!(mlx_sum_axes(x, [axes], keep), s));
 
     // Reductions by a program of two inputs, the element and what is so far, over the first axis
     Fused(body: Body) => run |xs, r| plan::evaluate(body, xs, r);

@@ -54,7 +54,7 @@ struct Stage {
     work: Arc<Work>,
     takes: Vec<u32>,
     fills: Vec<u32>,
-    dtypes: Vec<ffi::mlx_dtype>,
+    dtypes: Vec<Dtype>,
     /// The operation that is named where its results cannot be had.
     name: &'static str,
 }
@@ -205,12 +205,12 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
         if kernel.len() > MOST_REGISTERS {
             return None;
         }
-        let made = part.outputs.iter().map(|output| output.dtype);
-        let made: Vec<Dtype> = made.collect();
+        let dtypes = part.outputs.iter().map(|output| output.dtype);
+        let dtypes: Vec<Dtype> = dtypes.collect();
         let work = Work {
             dims: dims(groups[group][0]).clone(),
             sizes: types.iter().map(|dtype| dtype.size()).collect(),
-            made: made.iter().map(|dtype| dtype.size()).collect(),
+            made: dtypes.iter().map(|dtype| dtype.size()).collect(),
             kernel,
             part,
         };
@@ -218,7 +218,7 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
             work: Arc::new(work),
             takes: piece.takes,
             fills: piece.fills,
-            dtypes: made.iter().map(|dtype| dtype.raw()).collect(),
+            dtypes,
             name: instructions[*groups[group].last()?].op.variant(),
         });
     }
@@ -226,9 +226,16 @@ fn stages(program: &Program, operands: &Known) -> Option<Vec<Stage>> {
 }
 
 impl Stage {
+    /// The results: at once if that is less than what MLX takes, else still to be computed.
     fn make(&self, operands: &[&Array], stream: &Stream) -> Result<Vec<Array>> {
+        if self.work.is_small()
+            && let Some(made) = self.work.now(operands, &self.dtypes)
+        {
+            return made;
+        }
         let inputs = Vector::new(operands.iter().copied());
         let dims = &self.work.dims;
+        let dtypes: SmallVec<[ffi::mlx_dtype; 4]> = self.dtypes.iter().map(|d| d.raw()).collect();
         let made = Vector::build("fused", |res| {
             // SAFETY: the handles are live for the call; the operands broadcast to the shape and
             // have the types that the payload was made for, which is freed by `forget`.
@@ -238,8 +245,8 @@ impl Stage {
                     inputs.raw(),
                     dims.as_ptr(),
                     dims.len(),
-                    self.dtypes.as_ptr(),
-                    self.dtypes.len(),
+                    dtypes.as_ptr(),
+                    dtypes.len(),
                     c"Fused".as_ptr(),
                     Some(call),
                     Arc::into_raw(self.work.clone()).cast_mut().cast(),

@@ -9,8 +9,13 @@ use mlx_ffi as ffi;
 use smallvec::SmallVec;
 
 use super::plan::Dims;
+use crate::array::Array;
 use crate::cores;
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::host;
 use crate::kernel::{Kernel, Part, Registers, TILE};
+use crate::shape::Shape;
 
 /// Tiles that a core takes at a time.
 const TILES: usize = 16;
@@ -96,6 +101,50 @@ unsafe impl Sync for Target {}
 impl Work {
     fn elements(&self) -> usize {
         self.dims.iter().map(|dim| *dim as usize).product()
+    }
+
+    /// Whether it is done sooner than MLX is told of it.
+    pub(super) fn is_small(&self) -> bool {
+        self.elements().saturating_mul(self.kernel.work()) <= host::SMALL
+    }
+
+    /// The results, at once, if the operands are computed already.
+    pub(super) fn now(&self, operands: &[&Array], dtypes: &[Dtype]) -> Option<Result<Vec<Array>>> {
+        let rank = self.dims.len();
+        let mut strides = vec![0; operands.len() * rank];
+        let mut inputs: SmallVec<[ffi::mlx_ffi_input; 4]> = SmallVec::new();
+        for (index, operand) in operands.iter().enumerate() {
+            let (data, own) = operand.lies()?;
+            let place = &mut strides[index * rank..][..rank];
+            // What has fewer axes has the last ones; one element stands for all along its axis.
+            let missing = rank.checked_sub(own.len())?;
+            let axes = own.iter().zip(operand.dims());
+            for (place, (stride, dim)) in place[missing..].iter_mut().zip(axes) {
+                *place = if *dim == 1 { 0 } else { *stride };
+            }
+            let strides = place.as_ptr();
+            let data = data.cast();
+            inputs.push(ffi::mlx_ffi_input { data, strides });
+        }
+        // Places for numbers of any type, aligned for all of them.
+        let made = self.made.iter();
+        let mut made: SmallVec<[Vec<u64>; 1]> = made
+            .map(|size| vec![0; (self.elements() * size).div_ceil(size_of::<u64>())])
+            .collect();
+        let outputs = made.iter_mut().map(|place| place.as_mut_ptr().cast());
+        self.run(&inputs, &outputs.collect::<SmallVec<[_; 1]>>());
+        let dims = self.dims.iter().map(|dim| i64::from(*dim));
+        let shape = match Shape::new(dims.collect()) {
+            Ok(shape) => shape,
+            Err(error) => return Some(Err(error)),
+        };
+        let array = |(place, dtype): (&Vec<u64>, &Dtype)| {
+            let len = self.elements() * dtype.size();
+            // SAFETY: there are so many bytes, of plain numbers.
+            let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr().cast(), len) };
+            Array::from_bytes(bytes, &shape, *dtype)
+        };
+        Some(made.iter().zip(dtypes).map(array).collect())
     }
 
     fn run(&self, inputs: &[ffi::mlx_ffi_input], outputs: &[*mut c_void]) {

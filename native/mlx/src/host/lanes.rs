@@ -104,9 +104,17 @@ fn logarithm(u: f64, x: f64) -> f64 {
     let s = f / (2.0 + f);
     let square = s * s;
     let log = e.mul_add(LN_2, s * square.mul_add(polynomial(square, L), 2.0));
-    let below = if u == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
+    let below = if u == 0.0 {
+        f64::NEG_INFINITY
+    } else {
+        f64::NAN
+    };
     let log = if u > 0.0 { log } else { below };
-    if u < f64::INFINITY || u.is_nan() { log } else { u }
+    if u < f64::INFINITY || u.is_nan() {
+        log
+    } else {
+        u
+    }
 }
 
 #[inline(always)]
@@ -166,7 +174,10 @@ pub(super) fn sin(x: f64) -> f64 {
 #[inline(always)]
 pub(super) fn cos(x: f64) -> f64 {
     let (sine, cosine, k) = circular(x);
-    turned(if k & 1 == 0 { cosine } else { sine }, k.wrapping_add(k & 1))
+    turned(
+        if k & 1 == 0 { cosine } else { sine },
+        k.wrapping_add(k & 1),
+    )
 }
 
 #[inline(always)]
@@ -220,7 +231,11 @@ mod tests {
     /// How many of the last place's units lie between two, of which both may be NaN.
     fn distance(a: f32, b: f32) -> u32 {
         if a.is_nan() || b.is_nan() {
-            return if a.is_nan() && b.is_nan() { 0 } else { u32::MAX };
+            return if a.is_nan() && b.is_nan() {
+                0
+            } else {
+                u32::MAX
+            };
         }
         let order = |x: f32| {
             let bits = x.to_bits() as i32;
@@ -258,7 +273,10 @@ mod tests {
             }
             count += from.len() as u64;
         }
-        assert!(off <= 1 + count / 500, "{name}: {off} of {count} are not the nearest");
+        assert!(
+            off <= 1 + count / 500,
+            "{name}: {off} of {count} are not the nearest"
+        );
         println!("{name}: {off} of {count} are not the nearest");
     }
 

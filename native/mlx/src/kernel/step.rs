@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use super::number::{Cast, Fraction, Number, Whole};
 use crate::dtype::Dtype;
 use crate::host::{Converted, Function};
-use crate::isa::{self, Job};
+use crate::isa::{self, Job, Level};
 use crate::ops::Op;
 
 /// A step's loop: where the registers' numbers are, the step, and how many elements.
@@ -157,6 +157,9 @@ impl<T: Number> Job for Numbers<'_, Selected<T>> {
 struct Converting<A, B>(A, B);
 
 impl<A: Cast, B: Cast> Job for Numbers<'_, Converting<A, B>> {
+    // There are many of them.
+    const WIDEST: Level = Level::Plain;
+
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Self {
@@ -178,7 +181,7 @@ impl<A: Cast, B: Cast> Job for Numbers<'_, Converting<A, B>> {
 struct Of<F>(F);
 
 impl<F: Function> Job for Numbers<'_, Of<F>> {
-    const IS_HEAVY: bool = true;
+    const WIDEST: Level = Level::Avx512;
 
     #[inline(always)]
     fn run<const FMA: bool>(self) {

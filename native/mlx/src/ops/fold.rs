@@ -5,12 +5,11 @@
 
 use std::ffi::c_void;
 
-use mlx_ffi as ffi;
-
-use crate::array::{Array, Vector};
+use crate::array::Array;
 use crate::control;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::host::{self, Call};
 use crate::kernel::{Kernel, Part, TILE};
 use crate::program::{Program, Run};
 use crate::stream::{Device, Stream};
@@ -111,62 +110,37 @@ struct Fold {
 }
 
 fn on_host(kernel: Kernel, body: Part, x: &Array, acc: &Array, s: &Stream) -> Result<Array> {
-    let shape = acc.dims().to_vec();
-    let fold = Box::new(Fold {
+    let fold = Fold {
         kernel,
         body,
         count: x.dims()[0] as usize,
         results: acc.size(),
         sizes: [x.dtype().size(), acc.dtype().size()],
-    });
-    let x = c!(mlx_contiguous(x, false), s)?;
-    let acc = c!(mlx_contiguous(acc, false), s)?;
-    let inputs = Vector::new([&x, &acc].into_iter());
-    Array::build("fold", |res| {
-        // SAFETY: the handles are live for the call; the inputs are contiguous and have the sizes
-        // that the payload names, which is freed by `forget`.
-        unsafe {
-            ffi::mlx_ffi_call(
-                res,
-                inputs.raw(),
-                shape.as_ptr(),
-                shape.len(),
-                acc.dtype().raw(),
-                c"Fold".as_ptr(),
-                Some(call),
-                Box::into_raw(fold).cast(),
-                Some(forget),
-                s.raw(),
-            )
-        }
-    })
-}
-
-unsafe extern "C" fn forget(payload: *mut c_void) {
-    // SAFETY: it was made by `on_host`, and this is its only end.
-    drop(unsafe { Box::from_raw(payload.cast::<Fold>()) });
-}
-
-unsafe extern "C" fn call(payload: *mut c_void, inputs: *const *const c_void, out: *mut c_void) {
-    // SAFETY: the payload is that of `on_host`, and so are the two inputs and the output, whose
-    // sizes it knows.
-    let (fold, x, acc, out) = unsafe {
-        let fold = &*payload.cast::<Fold>();
-        let [element, result] = fold.sizes;
-        let (x, acc) = (*inputs, *inputs.add(1));
-        let results = fold.results * result;
-        (
-            fold,
-            std::slice::from_raw_parts(x.cast::<u8>(), fold.count * fold.results * element),
-            std::slice::from_raw_parts(acc.cast::<u8>(), results),
-            std::slice::from_raw_parts_mut(out.cast::<u8>(), results),
-        )
     };
-    fold.run(x, acc, out);
+    host::call(c"Fold", &[x, acc], (acc.dims(), acc.dtype()), fold, s)
+}
+
+impl Call for Fold {
+    unsafe fn run(&self, inputs: &[*const c_void], out: *mut c_void) {
+        let [element, result] = self.sizes;
+        let results = self.results * result;
+        // SAFETY: the two inputs and the output are those of `on_host`, whose sizes these are.
+        let (x, acc, out) = unsafe {
+            (
+                std::slice::from_raw_parts(
+                    inputs[0].cast::<u8>(),
+                    self.count * self.results * element,
+                ),
+                std::slice::from_raw_parts(inputs[1].cast::<u8>(), results),
+                std::slice::from_raw_parts_mut(out.cast::<u8>(), results),
+            )
+        };
+        self.fold(x, acc, out);
+    }
 }
 
 impl Fold {
-    fn run(&self, x: &[u8], acc: &[u8], out: &mut [u8]) {
+    fn fold(&self, x: &[u8], acc: &[u8], out: &mut [u8]) {
         let [element, result] = self.sizes;
         let mut registers = self.kernel.registers(0);
         for first in (0..self.results).step_by(TILE) {
