@@ -46,7 +46,7 @@ defmodule Mlx.Backend do
 
     * `Nx.gather/3` and `Nx.take/3` read the nearest element for a position outside the tensor;
       `Nx.indexed_add/4` and `Nx.indexed_put/4` drop what would be written outside. Negative
-      positions are outside.
+      positions are outside. The flag `bounds_check: true` has them raise, see `Mlx`.
     * Of several updates of one element `Nx.indexed_put/4` keeps the last on the CPU and any on a
       GPU.
     * Integers: `x / 0` is -1 in two's complement, `x rem 0` is `x`, shifts by the width or more

@@ -144,6 +144,14 @@ defmodule Mlx.NxFlagsTest do
       assert export.(bounds_check: true) == export.([])
     end
 
+    test "debug: true shows the checks" do
+      opts = [debug: true, bounds_check: true, check_results: true]
+      call = fn -> jit(&Functions.pick/2, [Nx.iota({3}), Nx.tensor([0, 1])], opts) end
+      text = ExUnit.CaptureIO.capture_io(call)
+      assert text =~ "%2 = check_bounds %1 of take\n  %3 = take_axis %0, %2 0\n"
+      assert text =~ "%4 = check_result %3 of take, s32[2]\n"
+    end
+
     test "wrong ones raise" do
       for {opts, message} <- [
             {[bounds_check: nil],
@@ -185,6 +193,9 @@ defmodule Mlx.NxFlagsTest do
 
       compiled = Nx.Defn.compile(&large/1, [x], compiler: Mlx.Compiler, dispatch: :sync)
       assert_raise Error, fn -> compiled.(x) end
+      compiled = Nx.Defn.compile(&large/1, [x], compiler: Mlx.Compiler)
+      assert %Nx.Tensor{} = compiled.(x)
+      assert_raise Error, fn -> Mlx.with_flags([dispatch: :sync], fn -> compiled.(x) end) end
     end
 
     test "waits for the results of a call, also of one that its caller attends" do
