@@ -24,7 +24,8 @@ defmodule Mlx.Flags do
   ]
   @names Keyword.keys(@values)
 
-  @key {Mlx, :flags}
+  # An atom is found faster than a tuple.
+  @key __MODULE__
 
   @doc "Their names, as options and in the configuration."
   @spec names() :: [atom]

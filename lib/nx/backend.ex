@@ -152,6 +152,7 @@ defmodule Mlx.Backend do
 
   # Nx hands over options as they were given where it does not make a default of them.
   defp flags([]), do: nil
+  defp flags([{place, _value} | opts]) when place in @place, do: flags(opts)
 
   defp flags(opts) do
     flags =

@@ -238,6 +238,26 @@ defmodule Mlx.NxFlagsTest do
                :erlang.term_to_binary(true)
     end
 
+    # The rest of the suite compares what it makes with what Nx announced.
+    test "every operation gives the same, at the first, second and third time" do
+      Mlx.Generators.seed(2)
+
+      for {name, samples} <- Mlx.Zoo.table(),
+          {fun, args} <- Enum.take(Enum.shuffle(samples), 3) do
+        args = Enum.map(args, &mlx/1)
+        expected = parts(apply(fun, args))
+
+        Mlx.with_flags([check_results: false], fn ->
+          assert Flags.current() == :off
+          for _ <- 1..3, do: assert({name, parts(apply(fun, args))} == {name, expected})
+        end)
+      end
+    end
+
+    defp parts(made) do
+      Nx.Defn.Composite.reduce(made, [], fn t, all -> [{t.type, t.shape, bytes(t)} | all] end)
+    end
+
     test "with them a program has checks, and is else the same" do
       expr = Nx.Defn.debug_expr(&Functions.pick/2).(Nx.iota({3}), Nx.iota({2}))
       plain = Trace.run(expr, [])
