@@ -23,3 +23,20 @@ binary = Nx.to_binary(a)
 {ba, bb} = {Nx.backend_copy(a, Nx.BinaryBackend), Nx.backend_copy(b, Nx.BinaryBackend)}
 Bench.median("  Nx.add on Nx.BinaryBackend", fn -> Nx.add(ba, bb) end)
 Bench.median("  Nx.from_binary", fn -> Nx.from_binary(binary, :f32) end)
+
+# What flags cost that are on. Off they are part of the numbers above.
+for flags <- [
+      [dispatch: :sync],
+      [bounds_check: true],
+      [detect_non_finite: true],
+      [check_results: true]
+    ] do
+  [{name, value}] = flags
+  checked = Nx.Defn.jit(fun, [compiler: Mlx.Compiler] ++ flags)
+
+  Mlx.with_flags(flags, fn ->
+    Bench.median("#{name}: #{value}, Nx.add", fn -> Nx.add(a, b) end, count: 200)
+  end)
+
+  Bench.median("#{name}: #{value}, jit", fn -> checked.(a) end, count: 200)
+end

@@ -5,7 +5,7 @@ import Config
 # the machine is busy.
 if config_env() == :test do
   config :mlx,
-    check_results: true,
+    check_results: :eager,
     add_backend_on_inspect: false,
     fallback: :raise,
     compile_log: false

@@ -9,14 +9,7 @@ defmodule Mlx.Application do
 
   @impl true
   def start(_type, _args) do
-    dispatch = Application.get_env(:mlx, :dispatch, :async)
-
-    dispatch in [:async, :sync] ||
-      raise ArgumentError,
-            "config :mlx, dispatch: must be :async or :sync, got: #{inspect(dispatch)}"
-
-    :persistent_term.put({Mlx, :dispatch}, dispatch)
-
+    Mlx.Flags.configure!()
     children = [Mlx.Device.Supervisor | Enum.filter(@with_nx, &Code.ensure_loaded?/1)]
     Supervisor.start_link(children, strategy: :one_for_one, name: Mlx.Supervisor)
   end

@@ -4,7 +4,7 @@ defmodule Mlx.Error do
 
   Operations hand out their results before these are computed, so the error of one may be raised
   where a result that depends on it is read. `:op` names the operation that failed first.
-  `config :mlx, dispatch: :sync` raises it at the operation itself.
+  The flag `dispatch: :sync` raises it at the operation itself, see `Mlx`.
 
   ## Fields
 
@@ -17,6 +17,9 @@ defmodule Mlx.Error do
       * `:cancelled` - the run was given up because nobody held its results
       * `:unsupported` - Mlx does not have the operation yet
       * `:not_loaded` - the native library could not be loaded
+      * `:non_finite` - an operation made NaN or infinity, which the flag `:detect_non_finite` looks for
+      * `:wrong_result` - a result is not what Nx announced, a bug in Mlx that the flag
+        `:check_results` finds
       * `:panic` - a bug in Mlx
     * `:op` - the operation, a string, or `nil`
     * `:message` - what is wrong

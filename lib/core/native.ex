@@ -3,7 +3,7 @@ defmodule Mlx.Native do
   # Posts to workers, waits for those answers that are data, and raises what went wrong. Everything
   # above talks to the native side through here, and the only `receive` of the project is here.
 
-  alias Mlx.{Error, Event, NIF, Source}
+  alias Mlx.{Error, Event, Flags, NIF, Source}
 
   @type array :: NIF.array()
   @type worker :: NIF.worker()
@@ -37,24 +37,26 @@ defmodule Mlx.Native do
   end
 
   # A run happens on the worker that is given, if any of its operands is on that device, and else
-  # where the first operand is. The process's stream stands in for one that is not given.
+  # where the first operand is. The process's stream stands in for one that is not given, and so do
+  # its flags, for callers that have not asked for them themselves.
 
   @doc "Runs instructions at once: an eager operation. The results are promises."
-  @spec run(NIF.instructions(), [non_neg_integer], [array], worker | nil) :: [array]
-  def run(instructions, outputs, inputs, worker \\ nil) do
+  @spec run(NIF.instructions(), [non_neg_integer], [array], worker | nil, Flags.t() | nil) ::
+          [array]
+  def run(instructions, outputs, inputs, worker \\ nil, flags \\ nil) do
     worker = worker || stream_worker()
 
     case NIF.run(worker, inside_first(instructions, true), outputs, inputs) do
       :busy ->
         make_room(worker, inputs)
-        run(instructions, outputs, inputs, worker)
+        run(instructions, outputs, inputs, worker, flags)
 
       :scattered ->
         {inputs, worker} = gather(inputs, worker)
-        run(instructions, outputs, inputs, worker)
+        run(instructions, outputs, inputs, worker, flags)
 
       posted ->
-        promised(posted)
+        promised(posted, flags)
     end
   end
 
@@ -96,21 +98,21 @@ defmodule Mlx.Native do
   defp attribute(other, _fuse?), do: other
 
   @doc "Runs a program. The results are promises."
-  @spec run_program(program, [array], worker | nil) :: [array]
-  def run_program(program, inputs, worker \\ nil) do
+  @spec run_program(program, [array], worker | nil, Flags.t() | nil) :: [array]
+  def run_program(program, inputs, worker \\ nil, flags \\ nil) do
     worker = worker || stream_worker()
 
     case NIF.program_run(worker, program, inputs) do
       :busy ->
         make_room(worker, inputs)
-        run_program(program, inputs, worker)
+        run_program(program, inputs, worker, flags)
 
       :scattered ->
         {inputs, worker} = gather(inputs, worker)
-        run_program(program, inputs, worker)
+        run_program(program, inputs, worker, flags)
 
       posted ->
-        promised(posted)
+        promised(posted, flags)
     end
   end
 
@@ -121,18 +123,23 @@ defmodule Mlx.Native do
   `:call` it answers arrays of the worker's device. What it raises is raised here, once the run is
   given up.
   """
-  @spec attend(program, [array], worker, (:hook | :call, non_neg_integer, [array] -> term)) ::
-          [array]
-  def attend(program, inputs, worker, handler) do
+  @spec attend(
+          program,
+          [array],
+          worker,
+          (:hook | :call, non_neg_integer, [array] -> term),
+          Flags.t() | nil
+        ) :: [array]
+  def attend(program, inputs, worker, handler, flags \\ nil) do
     ref = make_ref()
 
     case NIF.program_attend_async(ref, worker, program, inputs) do
       {:ok, run} ->
-        attended(ref, run, worker, handler)
+        ref |> attended(run, worker, handler) |> settle(flags)
 
       :scattered ->
         {inputs, worker} = gather(inputs, worker)
-        attend(program, inputs, worker, handler)
+        attend(program, inputs, worker, handler, flags)
 
       {:error, failure} ->
         raise_failure(failure)
@@ -188,7 +195,7 @@ defmodule Mlx.Native do
         from_binary(worker, type, shape, binary)
 
       posted ->
-        hd(promised(posted))
+        hd(promised(posted, nil))
     end
   end
 
@@ -229,7 +236,7 @@ defmodule Mlx.Native do
   def copy_to(array, worker) do
     if NIF.worker_owns(worker, array),
       do: hd(run([], [0], [array])),
-      else: hd(promised(await(copy_async, [array, worker])))
+      else: hd(promised(await(copy_async, [array, worker]), nil))
   end
 
   # The array, or its copy on the worker.
@@ -247,12 +254,12 @@ defmodule Mlx.Native do
   @doc "An array with a copy of the memory at the address. Waits, for it may be freed then."
   @spec from_address(worker, Mlx.Array.type(), tuple, non_neg_integer) :: array
   def from_address(worker, type, shape, address),
-    do: hd(promised(await(from_address_async, [worker, type, shape, address])))
+    do: hd(promised(await(from_address_async, [worker, type, shape, address]), nil))
 
   @doc "An array with a copy of the shared memory of that name. Waits likewise."
   @spec from_shared(worker, Mlx.Array.type(), tuple, String.t()) :: array
   def from_shared(worker, type, shape, name),
-    do: hd(promised(await(from_shared_async, [worker, type, shape, name])))
+    do: hd(promised(await(from_shared_async, [worker, type, shape, name]), nil))
 
   @doc "The device on which a run over these arrays happens, at least one of them."
   @spec home([array]) :: Mlx.Device.t()
@@ -316,41 +323,36 @@ defmodule Mlx.Native do
   @spec panic(worker) :: no_return
   def panic(worker), do: await(worker_panic_async, [worker])
 
-  @doc """
-  Makes the calling process wait for every operation (`:sync`), so that an error is raised by the
-  operation that failed, or not (`:async`); answers the mode before.
-  """
-  @spec put_dispatch(:sync | :async) :: :sync | :async
-  def put_dispatch(mode) when mode in [:sync, :async] do
-    Process.put({Mlx, :dispatch}, mode) || :persistent_term.get({Mlx, :dispatch}, :async)
-  end
-
   @doc "The value of a native answer that did not need to wait."
   def answer!({:ok, value}), do: value
   def answer!({:error, failure}), do: raise_failure(failure)
 
-  defp promised(arrays) when is_list(arrays), do: settle(arrays)
+  defp promised(arrays, flags) when is_list(arrays), do: settle(arrays, flags)
 
   # What the BEAM sees of an array is a few words, so its collector must be told.
-  defp promised({:pressure, arrays}) do
+  defp promised({:pressure, arrays}, flags) do
     for array <- Enum.take(arrays, 1),
         do: Event.memory(%{cause: :pressure, device: device(array)})
 
     :erlang.garbage_collect()
-    settle(arrays)
+    settle(arrays, flags)
   end
 
-  defp promised({:error, failure}), do: raise_failure(failure)
+  defp promised({:error, failure}, _flags), do: raise_failure(failure)
 
-  defp settle(arrays) do
-    case Process.get({Mlx, :dispatch}) || :persistent_term.get({Mlx, :dispatch}, :async) do
-      :async ->
-        arrays
+  # Results of one post, which fail together where they fail at a check.
+  defp settle(arrays, nil), do: settle(arrays, Flags.current())
+  defp settle(arrays, :off), do: arrays
+  defp settle([], _flags), do: []
 
-      :sync ->
-        eval(arrays)
-        arrays
+  defp settle([first | _] = arrays, flags) do
+    cond do
+      flags.dispatch == :sync -> eval(arrays)
+      Flags.checks?(flags) -> describe(first)
+      true -> :ok
     end
+
+    arrays
   end
 
   # What another worker of the device has is borrowed, once it is computed. From another device only
@@ -411,6 +413,13 @@ defmodule Mlx.Native do
 
   @spec raise_failure({atom, String.t() | nil, String.t(), String.t() | nil, binary | nil}) ::
           no_return
+  # The words are Nx's, and so is the exception.
+  defp raise_failure({:out_of_bounds, op, message, _operands, label}) do
+    function = Source.from_label(label)
+    place = if function, do: "\n\nOperation: #{op}" <> Error.place(:run, function), else: ""
+    raise ArgumentError, message <> place
+  end
+
   defp raise_failure({kind, op, message, operands, label}) do
     raise Error,
       kind: kind,

@@ -12,6 +12,9 @@ defmodule Mlx.Backend do
     * `:device` - where tensors are created: `:cpu`, `:gpu` or `{:gpu, index}`. Defaults to
       `Mlx.Device.default/0`.
     * `:stream` - an `Mlx.Stream` that they are created on, in place of the process's.
+    * `:bounds_check`, `:detect_non_finite`, `:check_results`, `:dispatch` - flags, see `Mlx`. They go
+      with the tensors that are created, and with what operations make of these. Compiled functions
+      have their own.
 
   ## Results are promises
 
@@ -43,7 +46,7 @@ defmodule Mlx.Backend do
 
     * `Nx.gather/3` and `Nx.take/3` read the nearest element for a position outside the tensor;
       `Nx.indexed_add/4` and `Nx.indexed_put/4` drop what would be written outside. Negative
-      positions are outside.
+      positions are outside. The flag `bounds_check: true` has them raise, see `Mlx`.
     * Of several updates of one element `Nx.indexed_put/4` keeps the last on the CPU and any on a
       GPU.
     * Integers: `x / 0` is -1 in two's complement, `x rem 0` is `x`, shifts by the width or more
@@ -118,26 +121,47 @@ defmodule Mlx.Backend do
 
   alias Mlx.Backend, as: B
   alias Mlx.Backend.{Bits, Fallback, Fold, Inspect, Operands, Pointer, Programs}
-  alias Mlx.{Device, Lower, Native, NIF, Stream, Type}
+  alias Mlx.{Device, Flags, Lower, Native, NIF, Stream, Type}
   alias Nx.Tensor, as: T
 
+  # The flags are those that the tensor was created with, and nil where there are none.
   @enforce_keys [:ref]
-  defstruct [:ref]
+  defstruct [:ref, :flags]
 
-  @type t :: %__MODULE__{ref: reference}
+  @type t :: %__MODULE__{ref: reference, flags: Flags.on() | nil}
+
+  @flags Flags.names()
+  @place [:device, :stream]
 
   ## Creation
 
   @impl true
   def init(opts) do
-    opts = Keyword.validate!(opts, [:device, :stream])
-    device = opts[:device] && Device.normalize!(opts[:device])
+    {place, flags} =
+      opts |> Keyword.validate!([:device, :stream | @flags]) |> Keyword.split(@place)
 
-    case opts[:stream] do
-      nil -> if device, do: [device: device], else: []
-      %Stream{device: own} = stream when device in [nil, own] -> [device: own, stream: stream]
+    _valid = flags(flags)
+    device = place[:device] && Device.normalize!(place[:device])
+
+    case place[:stream] do
+      nil -> if device, do: [{:device, device} | flags], else: flags
+      %Stream{device: own} = at when device in [nil, own] -> [device: own, stream: at] ++ flags
       other -> invalid_stream!(other, device)
     end
+  end
+
+  # Nx hands over options as they were given where it does not make a default of them.
+  defp flags([]), do: nil
+  defp flags([{place, _value} | opts]) when place in @place, do: flags(opts)
+
+  defp flags(opts) do
+    flags =
+      for {name, value} <- Enum.reverse(opts), name in @flags, reduce: :off do
+        flags ->
+          Flags.set!(flags, name, value, "the option #{Kernel.inspect(name)} of Mlx.Backend")
+      end
+
+    if flags != :off, do: flags
   end
 
   defp invalid_stream!(stream, device) do
@@ -168,17 +192,23 @@ defmodule Mlx.Backend do
 
   def from_binary(%T{type: type, shape: shape} = out, binary, opts) do
     bits = if is_list(binary), do: :erlang.list_to_bitstring(binary), else: binary
-    put(out, Bits.write(worker(opts), type, shape, bits))
+    put(out, Bits.write(worker(opts), type, shape, bits), flags(opts))
   end
 
   defp create(name, %T{type: type, shape: shape} = out, args, known_by, opts) do
     key = {name, type, shape, known_by}
     worker = worker(opts)
+    flags = Flags.current()
 
-    case Programs.lookup(key) do
-      nil -> Operands.run_new(key, Lower.lower(name, out, args), out, [], worker)
-      program -> Operands.fill(out, Native.run_program(program, [], worker))
-    end
+    made =
+      case Programs.lookup(key) do
+        nil -> Operands.run_new(key, Lower.lower(name, out, args), out, [], worker, flags)
+        program -> Operands.fill(out, Native.run_program(program, [], worker, flags))
+      end
+
+    if flags == :off and opts == [],
+      do: made,
+      else: made |> Operands.verified(name, flags) |> Operands.keep(flags(opts))
   end
 
   defp worker([]), do: Device.worker(Device.default())
@@ -190,7 +220,7 @@ defmodule Mlx.Backend do
     end
   end
 
-  defp put(%T{} = out, ref), do: %{out | data: %B{ref: ref}}
+  defp put(%T{} = out, ref, flags), do: %{out | data: %B{ref: ref, flags: flags}}
 
   ## Transfer
 
@@ -201,14 +231,16 @@ defmodule Mlx.Backend do
   def backend_copy(tensor, Nx.Tensor, opts), do: backend_copy(tensor, Nx.BinaryBackend, opts)
 
   def backend_copy(%T{data: %B{ref: ref}} = tensor, B, opts),
-    do: put(tensor, Native.copy_to(ref, worker(opts)))
+    do: put(tensor, Native.copy_to(ref, worker(opts)), flags(opts))
 
   def backend_copy(tensor, backend, opts),
     do: backend.from_binary(tensor, to_binary(tensor, Nx.size(tensor)), opts)
 
   @impl true
   def backend_transfer(%T{data: %B{ref: ref}} = tensor, B, opts) do
-    if NIF.worker_owns(worker(opts), ref), do: tensor, else: move(tensor, B, opts)
+    if NIF.worker_owns(worker(opts), ref),
+      do: put(tensor, ref, flags(opts)),
+      else: move(tensor, B, opts)
   end
 
   def backend_transfer(tensor, backend, opts), do: move(tensor, backend, opts)
@@ -249,8 +281,13 @@ defmodule Mlx.Backend do
   def inspect(tensor, opts), do: Inspect.inspect(tensor, opts)
 
   @impl true
-  def from_pointer(pointer, type, shape, backend_opts, opts),
-    do: Pointer.from_pointer(pointer, type, shape, worker(init(backend_opts)), opts)
+  def from_pointer(pointer, type, shape, backend_opts, opts) do
+    backend_opts = init(backend_opts)
+
+    pointer
+    |> Pointer.from_pointer(type, shape, worker(backend_opts), opts)
+    |> Operands.keep(flags(backend_opts))
+  end
 
   @impl true
   defdelegate to_pointer(tensor, opts), to: Pointer
@@ -261,10 +298,18 @@ defmodule Mlx.Backend do
       Fallback.block(struct, args, fun)
     else
       {leaves, tensors} = Operands.leaves(args)
+      {flags, own} = Operands.flags(tensors)
 
-      case Lower.block(struct, output, leaves) do
-        :default -> apply(fun, [struct | args])
-        trees -> Operands.run_guarded(struct, trees, output, leaves, Operands.refs(tensors))
+      case Lower.block(struct, output, Operands.checked(flags, struct, leaves)) do
+        :default ->
+          apply(fun, [struct | args])
+
+        trees ->
+          refs = Operands.refs(tensors)
+
+          struct
+          |> Operands.run_guarded(trees, output, leaves, refs, flags)
+          |> Operands.keep(own)
       end
     end
   end
@@ -289,17 +334,23 @@ defmodule Mlx.Backend do
   #
   # A binary operation whose operands are on this backend already, as nearly always, becomes
   #
-  #     def add(%T{type: type, shape: shape} = out, %T{data: %B{ref: ref0}} = arg0, ...arg1)
+  #     def add(%T{type: type, shape: shape} = out, %T{data: %B{ref: ref0, flags: nil}} = arg0, ...)
   #         when type != {:c, 128} do
   #       key = {:add, type, shape, {arg0.type, arg0.shape}, {arg1.type, arg1.shape}}
   #
-  #       case Programs.lookup(key) do
-  #         nil ->
-  #           tree = Lower.lower(:add, out, [%{arg0 | data: 0}, %{arg1 | data: 1}])
-  #           Operands.run_new(key, tree, out, [ref0, ref1])
+  #       case Flags.current() do
+  #         :off ->
+  #           case Programs.lookup(key) do
+  #             nil ->
+  #               tree = Lower.lower(:add, out, [%{arg0 | data: 0}, %{arg1 | data: 1}])
+  #               Operands.run_new(key, tree, out, [ref0, ref1], nil, :off)
   #
-  #         program ->
-  #           Operands.fill(out, Native.run_program(program, [ref0, ref1]))
+  #             program ->
+  #               Operands.fill(out, Native.run_program(program, [ref0, ref1], nil, :off))
+  #           end
+  #
+  #         flags ->
+  #           Operands.run_flagged(flags, :add, key, out, leaves, [ref0, ref1])
   #       end
   #     end
   #
@@ -320,7 +371,7 @@ defmodule Mlx.Backend do
       patterns =
         for {kind, arg} <- Enum.zip(kinds, args) do
           if kind == :tensor,
-            do: quote(do: %T{data: %B{ref: unquote(names[arg])}} = unquote(arg)),
+            do: quote(do: %T{data: %B{ref: unquote(names[arg]), flags: nil}} = unquote(arg)),
             else: arg
         end
 
@@ -344,13 +395,22 @@ defmodule Mlx.Backend do
           when type != {:c, 128} do
         key = {unquote(name), type, shape, unquote_splicing(parts)}
 
-        case Programs.lookup(key) do
-          nil ->
-            tree = Lower.lower(unquote(name), out, [unquote_splicing(leaves)])
-            Operands.run_new(key, tree, out, [unquote_splicing(refs)])
+        case Flags.current() do
+          :off ->
+            case Programs.lookup(key) do
+              nil ->
+                tree = Lower.lower(unquote(name), out, [unquote_splicing(leaves)])
+                Operands.run_new(key, tree, out, [unquote_splicing(refs)], nil, :off)
 
-          program ->
-            Operands.fill(out, Native.run_program(program, [unquote_splicing(refs)]))
+              program ->
+                refs = [unquote_splicing(refs)]
+                Operands.fill(out, Native.run_program(program, refs, nil, :off))
+            end
+
+          flags ->
+            leaves = [unquote_splicing(leaves)]
+            refs = [unquote_splicing(refs)]
+            Operands.run_flagged(flags, unquote(name), key, out, leaves, refs)
         end
       end
     end

@@ -35,6 +35,13 @@ defmodule Mlx.Compiler do
       as they are on CPUs. Default: `true`. Results have the same bits either way, but for those that
       tell one NaN from another; `false` leaves every operation to MLX, in later versions as well.
 
+    * `:bounds_check`, `:detect_non_finite`, `:check_results`, `:dispatch` - flags, see `Mlx`. Default:
+      the calling process's or the application's; for `Nx.Defn.compile/3` those of the process that
+      compiles. Checks are part of the program, in its loops, branches and functions of reductions, so
+      that each combination of them is compiled of its own; what is not run is not checked.
+      Operations with checks between them are not fused. A call waits for the checks, and with
+      `dispatch: :sync` for the results. Tensors' own flags are not looked at.
+
   Arguments that are marked with `Nx.donatable/1`, where Nx has it, are deallocated when the program
   has used them.
 
@@ -101,7 +108,7 @@ defmodule Mlx.Compiler do
     worker = Options.worker(options)
 
     for args <- args_list,
-        do: Run.run(program, worker, args, options.hooks, key, cached?, start)
+        do: Run.run(program, worker, args, options, key, cached?, start)
   end
 
   @impl true
@@ -122,7 +129,8 @@ defmodule Mlx.Compiler do
           else: key |> Build.fetch(vars, fun, again, start) |> elem(0)
 
       worker = Options.worker(options)
-      for args <- args_list, do: Run.run(program, worker, args, options.hooks, key, true, start)
+      options = Options.called(options)
+      for args <- args_list, do: Run.run(program, worker, args, options, key, true, start)
     end
   end
 

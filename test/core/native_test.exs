@@ -67,13 +67,13 @@ defmodule Mlx.NativeTest do
 
     test "raise at the operation with dispatch: :sync" do
       x = floats(worker(), [1.0, 2.0])
-      assert Native.put_dispatch(:sync) == :async
+      assert Mlx.put_dispatch(:sync) == :async
 
       assert_raise Error, ~r/reshape/, fn ->
         Native.run([{{:reshape, {3}}, [0]}], [1], [x])
       end
 
-      assert Native.put_dispatch(:async) == :sync
+      assert Mlx.put_dispatch(:async) == :sync
     end
 
     test "survive as binaries when the array is gone" do

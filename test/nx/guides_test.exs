@@ -7,5 +7,6 @@ defmodule Mlx.GuidesTest do
     :ok
   end
 
-  doctest_file(Path.expand("../../guides/getting_started.md", __DIR__))
+  for guide <- ["getting_started", "finding_mistakes"],
+      do: doctest_file(Path.expand("../../guides/#{guide}.md", __DIR__))
 end

@@ -28,6 +28,51 @@ if Code.ensure_loaded?(Nx) do
 
     deftransform(failing_here(_x), do: raise(ArgumentError, "of the function itself"))
 
+    # Indices, for flags that look at them.
+    defn pick(t, indices), do: Nx.take(t, indices)
+
+    # How often it runs depends on a value.
+    defn walk(t, last) do
+      {_i, _t, _last, sum} =
+        while {i = 0, t, last, sum = 0}, i <= last do
+          {i + 1, t, last, sum + Nx.take(t, i)}
+        end
+
+      sum
+    end
+
+    # Short enough to be written out, and not.
+    defn walk_five(t, _last), do: walk(t, 4)
+    defn walk_hundred(t, _last), do: walk(t, 299)
+
+    defn either(t, i) do
+      if i >= 0, do: Nx.take(t, i), else: 0
+    end
+
+    # Cheap branches, of which all are computed where nothing is to be looked at.
+    defn reciprocal(x) do
+      if x == 0, do: 0.0, else: 1 / x
+    end
+
+    defn logs(x, times) do
+      {_i, _times, x} =
+        while {i = 0, times, x}, i < times do
+          {i + 1, times, Nx.log(x)}
+        end
+
+      x
+    end
+
+    defn ratio(a, b), do: Nx.sum(a / b)
+
+    # Says of a result in its middle that it has another shape.
+    defn misannounced(x), do: x |> misannounced_here() |> Nx.sum()
+
+    deftransform misannounced_here(x) do
+      negated = x |> Nx.reshape({2, 2}) |> Nx.negate()
+      Nx.reshape(%{negated | shape: x.shape, names: x.names}, {4, 1})
+    end
+
     def plain(x), do: Nx.negate(x)
 
     def anonymous(by), do: fn x -> Nx.add(x, by) end

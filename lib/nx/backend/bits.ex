@@ -105,7 +105,7 @@ defmodule Mlx.Backend.Bits do
     case Programs.lookup(key) do
       nil ->
         {slot, builder} = Builder.add(Builder.new(1), tree)
-        hd(Programs.run(key, Builder.instructions(builder), [slot], [array], nil))
+        hd(Programs.run(key, Builder.instructions(builder), [slot], [array], nil, nil))
 
       program ->
         hd(Native.run_program(program, [array]))

@@ -5,6 +5,7 @@ defmodule Mlx.Backend.Fold do
   # policy.
 
   alias Mlx.Backend.{Fallback, Operands}
+  alias Mlx.Flags
   alias Mlx.Compiler.Function
 
   @doc "The callback `reduce`."
@@ -15,7 +16,9 @@ defmodule Mlx.Backend.Fold do
     do: fold(:window_reduce, out, [t, acc, dims, opts], fun)
 
   defp fold(name, out, [t, acc | _] = args, fun) do
-    case Function.trace(fun, t.type, acc.type) do
+    {flags, _own} = Operands.flags([t, acc])
+
+    case Function.trace(fun, t.type, acc.type, Flags.eager(flags)) do
       {:ok, body} ->
         kinds = Operands.kinds(name, length(args) + 1)
         Operands.import_and_run(name, out, args ++ [body], kinds)

@@ -5,12 +5,10 @@ defmodule Mlx.Backend.Operands do
 
   alias Mlx.Backend, as: B
   alias Mlx.Backend.{Bits, Fallback, Programs}
-  alias Mlx.{Device, Lower, Native, Stream, Type}
+  alias Mlx.{Device, Flags, Lower, Native, Stream, Type}
+  alias Mlx.Lower.Check
   alias Mlx.Program.Builder
   alias Nx.Tensor, as: T
-
-  # Compares what MLX made with what Nx announced, at the price of waiting for every operation.
-  @check Application.compile_env(:mlx, :check_results, false)
 
   @doc "What each argument after `out` is: a tensor, a list with tensors in it, or a plain term."
   @spec kinds(atom, non_neg_integer) :: [:tensor | :list | :term]
@@ -45,56 +43,72 @@ defmodule Mlx.Backend.Operands do
   def kinds(_name, arity) when arity in [1, 2], do: List.duplicate(:tensor, arity)
 
   @doc """
-  Posts `trees`, whose leaves are the positions of `refs`, and puts the results into `out`: a
-  template, or a tuple of them for a list of trees. `worker` runs what has no operands.
+  Posts `tree`, whose leaves are the positions of `refs`, puts the result into the template `out`,
+  and keeps the program under `key` for the next time. `worker` runs what has no operands.
   """
-  def run(trees, out, refs, worker \\ nil),
-    do: build(trees, out, refs, Builder.new(length(refs)), worker)
-
-  @doc "As `run/4`, and keeps the program under `key` for the next time."
-  def run_new(key, tree, out, refs, worker \\ nil) do
+  def run_new(key, tree, out, refs, worker, flags) do
     {slot, builder} = Builder.add(Builder.new(length(refs)), tree)
-    fill(out, Programs.run(key, Builder.instructions(builder), [slot], refs, worker))
-  end
-
-  defp build(trees, out, refs, builder, worker) do
-    {slots, builder} = Enum.map_reduce(List.wrap(trees), builder, &Builder.add(&2, &1))
-    post(Builder.instructions(builder), slots, out, refs, worker)
+    fill(out, Programs.run(key, Builder.instructions(builder), [slot], refs, worker, flags))
   end
 
   @doc """
-  Posts `trees`, and raises now what Nx raises for the values of the operands `leaves` of `name`,
-  a callback or block.
+  What the callback `name` does where flags are on. A program with checks in it is kept by nobody.
   """
-  def run_guarded(name, trees, out, leaves, refs),
-    do: guarded(name, trees, out, leaves, refs, Builder.new(length(refs)), nil)
+  def run_flagged(flags, name, key, out, leaves, refs) do
+    case Flags.eager(flags) do
+      :off ->
+        case Programs.lookup(key) do
+          nil -> run_new(key, Lower.lower(name, out, leaves), out, refs, nil, flags)
+          program -> fill(out, Native.run_program(program, refs, nil, flags))
+        end
 
-  defp guarded(name, trees, out, leaves, refs, builder, worker) do
+      checks ->
+        tree = Check.lower(checks, name, out, leaves)
+        build(tree, out, refs, Builder.new(length(refs)), nil, flags)
+    end
+    |> verified(name, flags)
+  end
+
+  defp build(trees, out, refs, builder, worker, flags) do
+    {slots, builder} = Enum.map_reduce(List.wrap(trees), builder, &Builder.add(&2, &1))
+    fill(out, Native.run(Builder.instructions(builder), slots, refs, worker, flags))
+  end
+
+  @doc """
+  Posts `trees`, a list of them for a tuple of templates, and raises now what Nx raises for the values
+  of the operands `leaves` of `name`, a callback or block.
+  """
+  def run_guarded(name, trees, out, leaves, refs, flags),
+    do: guarded(name, trees, out, leaves, refs, Builder.new(length(refs)), nil, flags)
+
+  defp guarded(name, trees, out, leaves, refs, builder, worker, flags) do
+    checked = Check.results(Flags.eager(flags), name, out, leaves, trees)
+
     case Lower.guard(name, out, leaves, trees) do
       nil ->
-        build(trees, out, refs, builder, worker)
+        build(checked, out, refs, builder, worker, flags)
 
-      {predicate, exception} ->
+      {predicate, exception} when checked == trees ->
         {slots, builder} =
           Enum.map_reduce([predicate | List.wrap(trees)], builder, &Builder.add(&2, &1))
 
-        [raise? | results] = Native.run(Builder.instructions(builder), slots, refs, worker)
+        [raise? | results] = Native.run(Builder.instructions(builder), slots, refs, worker, flags)
         if Native.to_binary(raise?, nil) != <<0>>, do: raise(exception)
         fill(out, results)
-    end
-  end
 
-  defp post(instructions, slots, out, refs, worker),
-    do: fill(out, Native.run(instructions, slots, refs, worker))
+      # What Nx says comes first.
+      {predicate, exception} ->
+        {slot, asked} = Builder.add(builder, predicate)
+        [raise?] = Native.run(Builder.instructions(asked), [slot], refs, worker, :off)
+        if Native.to_binary(raise?, nil) != <<0>>, do: raise(exception)
+        build(checked, out, refs, builder, worker, flags)
+    end
+    |> verified(name, flags)
+  end
 
   @doc "The template, or tuple of templates, with `refs` as its data."
   def fill(out, refs)
-
-  if @check do
-    def fill(%T{} = out, [ref]), do: put(out, checked(out, ref))
-  else
-    def fill(%T{} = out, [ref]), do: put(out, ref)
-  end
+  def fill(%T{} = out, [ref]), do: put(out, ref)
 
   def fill(out, refs) when is_tuple(out) do
     out
@@ -103,21 +117,61 @@ defmodule Mlx.Backend.Operands do
     |> List.to_tuple()
   end
 
-  if @check do
-    defp checked(%T{type: type, shape: shape}, ref) do
-      held = Type.held!(type)
+  defp put(out, ref), do: %{out | data: %B{ref: ref}}
 
-      case Native.describe(ref) do
-        {^held, ^shape} ->
-          ref
+  ## Flags
 
-        made ->
-          raise "an operation announced as #{inspect({type, shape})} made #{inspect(made)}"
-      end
+  @doc "The flags that count for these operands, and those that go on to the results."
+  def flags(tensors), do: flags(tensors, :off)
+
+  defp flags([%T{data: %B{flags: flags}} | tensors], own) when flags != nil,
+    do: flags(tensors, Flags.merge(own, flags))
+
+  defp flags([_tensor | tensors], own), do: flags(tensors, own)
+  defp flags([], :off), do: {Flags.current(), nil}
+  defp flags([], own), do: {Flags.merge(Flags.current(), own), own}
+
+  @doc "The leaves of the callback or block `name`, with what the flags have checked of them."
+  def checked(flags, name, leaves), do: Check.operands(Flags.eager(flags), name, leaves)
+
+  @doc "The tensor, or tuple of them, with flags that go on with it."
+  def keep(made, nil), do: made
+  def keep(%T{data: %B{} = data} = made, flags), do: %{made | data: %{data | flags: flags}}
+
+  def keep(made, flags) when is_tuple(made),
+    do: made |> Tuple.to_list() |> Enum.map(&keep(&1, flags)) |> List.to_tuple()
+
+  def keep(made, _flags), do: made
+
+  # Compares what MLX made with what Nx announced, at the price of waiting for the operation.
+  @doc "The results of the callback or block `name`, looked at if the flags say so."
+  def verified(made, _name, :off), do: made
+  def verified(made, _name, %Flags{check_results: false}), do: made
+
+  def verified(made, name, flags) when is_tuple(made) do
+    for t <- Tuple.to_list(made), do: verified(t, name, flags)
+    made
+  end
+
+  def verified(%T{type: type, shape: shape, data: %B{ref: ref}} = made, name, _flags) do
+    announced = {Type.held!(type), shape}
+
+    case Native.describe(ref) do
+      ^announced -> made
+      other -> raise_wrong(name, announced, other)
     end
   end
 
-  defp put(out, ref), do: %{out | data: %B{ref: ref}}
+  defp raise_wrong(name, announced, made) do
+    raise Mlx.Error,
+      kind: :wrong_result,
+      op: Check.name(name),
+      message:
+        "it was announced as #{inspect(announced)}, and made #{inspect(made)}; this is a bug in " <>
+          "Mlx, please report it"
+  end
+
+  ## Operands
 
   @doc "The arguments with tensors as leaves, and the tensors in the order of their slots."
   def leaves(args) do
@@ -150,14 +204,15 @@ defmodule Mlx.Backend.Operands do
 
   defp import_and_lower(name, out, args, kinds) do
     tensors = tensors(args, kinds)
+    {flags, own} = flags(tensors)
     inputs = Enum.reject(tensors, &constant?/1)
     worker = worker(tensors)
     refs = Enum.map(inputs, &ref(&1, worker))
 
     builder = Builder.new(length(inputs))
     {leaves, {_, builder}} = zip_map(args, kinds, {0, builder}, &import_leaf/2)
-    tree = Lower.lower(name, out, leaves)
-    guarded(name, tree, out, leaves, refs, builder, worker)
+    tree = Lower.lower(name, out, checked(flags, name, leaves))
+    name |> guarded(tree, out, leaves, refs, builder, worker, flags) |> keep(own)
   end
 
   defp tensors(args, kinds) do

@@ -35,16 +35,22 @@ defmodule Mlx.Backend.Programs do
   Runs what `key` stands for when `lookup/1` has nothing: the first time as it is, and from then on
   as a program.
   """
-  @spec run(tuple, Mlx.NIF.instructions(), [non_neg_integer], [reference], reference | nil) ::
-          [reference]
-  def run(key, instructions, outputs, refs, worker) do
+  @spec run(
+          tuple,
+          Mlx.NIF.instructions(),
+          [non_neg_integer],
+          [reference],
+          reference | nil,
+          Mlx.Flags.t() | nil
+        ) :: [reference]
+  def run(key, instructions, outputs, refs, worker, flags) do
     if seen?(key) do
       program = Native.build(length(refs), instructions, outputs)
       put(key, program)
-      Native.run_program(program, refs, worker)
+      Native.run_program(program, refs, worker, flags)
     else
       put({:seen, key}, nil)
-      Native.run(instructions, outputs, refs, worker)
+      Native.run(instructions, outputs, refs, worker, flags)
     end
   end
 

@@ -3,7 +3,7 @@ defmodule Mlx.Compiler.Build do
   # From a function and the types of its arguments to a program that is ready to run: found in the
   # cache, or traced, lowered and built.
 
-  alias Mlx.{Native, Source}
+  alias Mlx.{Flags, Native, Source}
   alias Mlx.Backend.Bits
   alias Mlx.Compiler.{Cache, Debug, Key, Options, Order, Output, Progress, Trace}
   alias Nx.Defn.Composite
@@ -25,7 +25,8 @@ defmodule Mlx.Compiler.Build do
 
   def fetch(key, vars, fun, options, now) do
     names = Options.hook_names(options)
-    cache_key = {Key.of(key), Options.home(options), signature(vars), names, options.fuse}
+    variant = Options.variant(options)
+    cache_key = {Key.of(key), Options.home(options), signature(vars), names, variant}
 
     case Cache.lookup(cache_key, now) do
       nil ->
@@ -85,7 +86,8 @@ defmodule Mlx.Compiler.Build do
     {expr, trace_time} =
       Progress.phase(progress, :trace, fn -> Order.traced(fn -> fun.(vars) end) end)
 
-    opts = [hooks: Options.hook_names(options), counters: progress.counters]
+    flags = Flags.compiled(options.flags)
+    opts = [hooks: Options.hook_names(options), counters: progress.counters, flags: flags]
 
     {trace, lower_time} =
       Progress.phase(progress, :lower, fn ->

@@ -45,9 +45,14 @@ defmodule Mlx.Compiler.Control do
     {clauses, last, state} = decide(clauses, [], last, state)
 
     cond do
-      clauses == [] -> Trace.composite(last, t, state)
-      cheap?(clauses, last, state) -> select_all(clauses, last, t, state)
-      true -> branch(clauses, last, t, state)
+      clauses == [] ->
+        Trace.composite(last, t, state)
+
+      selects?(state.flags) and cheap?(clauses, last, state) ->
+        select_all(clauses, last, t, state)
+
+      true ->
+        branch(clauses, last, t, state)
     end
   end
 
@@ -61,6 +66,10 @@ defmodule Mlx.Compiler.Control do
   end
 
   defp decide([], undecided, last, state), do: {Enum.reverse(undecided), last, state}
+
+  # What is not taken must not be looked at.
+  defp selects?(:off), do: true
+  defp selects?(flags), do: flags.detect_non_finite == false
 
   defp cheap?(clauses, last, state) do
     exprs = Enum.flat_map(clauses, fn {predicate, body} -> [predicate | Trace.flatten(body)] end)

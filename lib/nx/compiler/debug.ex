@@ -162,6 +162,12 @@ defmodule Mlx.Compiler.Debug do
   defp attributes({:constant, type, bytes}, _effects),
     do: " #{type(type, {})} #{number(bytes, type)}"
 
+  defp attributes({check, op, _, _, _}, _effects) when check in [:check_bounds, :check_finite],
+    do: " of #{op}"
+
+  defp attributes({:check_result, op, type, shape}, _effects),
+    do: " of #{op}, #{type(type, shape)}"
+
   defp attributes({:hook, id}, effects), do: " " <> effect(Enum.at(effects, id))
 
   defp attributes({:call, id, results}, effects) do

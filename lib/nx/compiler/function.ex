@@ -5,6 +5,7 @@ defmodule Mlx.Compiler.Function do
   @behaviour Nx.Defn.Compiler
 
   alias Mlx.Compiler.{Closed, Trace, Tracer, Unsupported}
+  alias Mlx.Flags
   alias Mlx.Lower.Body
   alias Mlx.Program.Builder
   alias Nx.Tensor, as: T
@@ -17,16 +18,17 @@ defmodule Mlx.Compiler.Function do
   Traces `fun` for elements and a start of these types. What cannot be traced (a function that
   reads values, or computes with tensors of its own) answers the exception that says so.
   """
-  @spec trace(fun, Nx.Type.t(), Nx.Type.t()) :: {:ok, Body.t()} | {:error, Exception.t()}
-  def trace(fun, element, acc), do: trace(fun, element, acc, @attempts)
+  @spec trace(fun, Nx.Type.t(), Nx.Type.t(), Flags.t()) ::
+          {:ok, Body.t()} | {:error, Exception.t()}
+  def trace(fun, element, acc, flags), do: trace(fun, element, acc, flags, @attempts)
 
-  defp trace(fun, element, acc, attempts) do
+  defp trace(fun, element, acc, flags, attempts) do
     case expression(fun, element, acc) do
       {params, %T{type: type} = body} when type == acc or attempts == 0 ->
-        {:ok, of(params, body, element, acc)}
+        {:ok, of(params, body, element, acc, [], flags)}
 
       {_params, %T{type: type}} ->
-        trace(fun, element, Nx.Type.merge(acc, type), attempts - 1)
+        trace(fun, element, Nx.Type.merge(acc, type), flags, attempts - 1)
     end
   rescue
     exception -> {:error, exception}
@@ -51,10 +53,21 @@ defmodule Mlx.Compiler.Function do
   @doc """
   The body of a `fun` node, whose parameters are an element and what is so far, and hooks of what
   names have a callback: none can be called from there.
+
+  It makes checks as the flags say. One operation is checked with the reduction that it is part of,
+  for it may become another; elements are looked at by the many, so that shapes say nothing.
   """
-  @spec of([T.t()], T.t(), Nx.Type.t(), Nx.Type.t(), [atom]) :: Body.t()
-  def of(params, body, element, acc, hooks \\ []) do
-    case Trace.run(body, params, keep: 2, hooks: hooks) do
+  @spec of([T.t()], T.t(), Nx.Type.t(), Nx.Type.t(), [atom], Flags.t()) :: Body.t()
+  def of(params, body, element, acc, hooks, flags) do
+    plain = of(params, body, element, acc, hooks: hooks)
+
+    if flags == :off or length(plain.instructions) == 1,
+      do: plain,
+      else: of(params, body, element, acc, hooks: hooks, flags: %{flags | check_results: false})
+  end
+
+  defp of(params, body, element, acc, opts) do
+    case Trace.run(body, params, [keep: 2] ++ opts) do
       :c128 ->
         Unsupported.node!(:c128)
 

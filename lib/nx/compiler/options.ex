@@ -3,10 +3,12 @@ defmodule Mlx.Compiler.Options do
   # The options of the compiler, checked in one place. Every call of a jitted function comes
   # through here, so it is one pass over what is usually an empty list.
 
-  alias Mlx.{Device, Stream}
+  alias Mlx.{Device, Flags, Stream}
 
-  @enforce_keys [:device, :stream, :hooks, :debug, :fuse, :max_concurrency]
-  defstruct [:device, :stream, :hooks, :debug, :fuse, :max_concurrency]
+  @enforce_keys [:device, :stream, :hooks, :debug, :fuse, :max_concurrency, :flags]
+  defstruct [:device, :stream, :hooks, :debug, :fuse, :max_concurrency, :flags]
+
+  @flags Flags.names()
 
   @type t :: %__MODULE__{
           device: Device.t() | nil,
@@ -14,7 +16,8 @@ defmodule Mlx.Compiler.Options do
           hooks: %{optional(atom) => (term -> term)},
           debug: boolean,
           fuse: boolean,
-          max_concurrency: pos_integer
+          max_concurrency: pos_integer,
+          flags: Flags.t()
         }
 
   @doc """
@@ -29,7 +32,8 @@ defmodule Mlx.Compiler.Options do
       hooks: %{},
       debug: false,
       fuse: true,
-      max_concurrency: 1
+      max_concurrency: 1,
+      flags: Flags.current()
     }
   end
 
@@ -45,6 +49,12 @@ defmodule Mlx.Compiler.Options do
 
   def parse!([{:max_concurrency, count} | rest]),
     do: %{parse!(rest) | max_concurrency: positive!(:max_concurrency, count)}
+
+  def parse!([{name, value} | rest]) when name in @flags do
+    options = parse!(rest)
+    what = "the option #{inspect(name)} of Mlx.Compiler"
+    %{options | flags: Flags.set!(options.flags, name, value, what)}
+  end
 
   def parse!([_other | rest]), do: parse!(rest)
 
@@ -70,6 +80,24 @@ defmodule Mlx.Compiler.Options do
   @spec hook_names(t) :: [atom]
   def hook_names(%__MODULE__{hooks: hooks}) when hooks == %{}, do: []
   def hook_names(%__MODULE__{hooks: hooks}), do: hooks |> Map.keys() |> Enum.sort()
+
+  @doc "What tells programs of one function apart, of the options that say how it is compiled."
+  @spec variant(t) :: term
+  def variant(%__MODULE__{fuse: fuse, flags: flags}) do
+    case Flags.compiled(flags) do
+      :off -> fuse
+      flags -> {fuse, flags}
+    end
+  end
+
+  @doc "The options of a call of what was compiled before, by a process that may wait itself."
+  @spec called(t) :: t
+  def called(options) do
+    case Flags.current() do
+      :off -> options
+      flags -> %{options | flags: Flags.merge(options.flags, flags)}
+    end
+  end
 
   defp stream!(nil), do: nil
   defp stream!(%Stream{} = stream), do: stream

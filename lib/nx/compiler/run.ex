@@ -3,9 +3,9 @@ defmodule Mlx.Compiler.Run do
   # Calls of a compiled function: its arguments become inputs, the program is posted, and results
   # are put into the container that the function returns.
 
-  alias Mlx.{Backend, Native, Stream}
+  alias Mlx.{Backend, Flags, Native, Stream}
   alias Mlx.Backend.Fallback
-  alias Mlx.Compiler.{Build, Evaluated, Output}
+  alias Mlx.Compiler.{Build, Evaluated, Options, Output}
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
 
@@ -13,10 +13,17 @@ defmodule Mlx.Compiler.Run do
   Runs `program` on `worker`, one of its device, and emits `[:mlx, :run, :stop]`, or `[:mlx, :run, :exception]`. The call began at
   `start`.
   """
-  @spec run(Build.program(), Native.worker(), [(-> Nx.Tensor.t())], map, fun, boolean, integer) ::
-          Nx.Container.t()
-  def run(program, worker, args, hooks, key, cached?, start) do
-    result = run(program, worker, args, hooks)
+  @spec run(
+          Build.program(),
+          Native.worker(),
+          [(-> Nx.Tensor.t())],
+          Options.t(),
+          fun,
+          boolean,
+          integer
+        ) :: Nx.Container.t()
+  def run(program, worker, args, options, key, cached?, start) do
+    result = run(program, worker, args, options)
 
     # There is no event at the start: each takes a tenth of what a call does.
     :telemetry.execute(
@@ -50,32 +57,34 @@ defmodule Mlx.Compiler.Run do
   defp mode(%{attended?: true}), do: :attended
   defp mode(%{evaluated: _}), do: :evaluated
 
-  defp run(%{evaluated: expr, device: device} = program, worker, args, hooks) do
+  defp run(%{evaluated: expr, device: device} = program, worker, args, options) do
     Build.naming(program.source, fn -> Fallback.permit!(:jit) end)
     args = for arg <- args, do: fn -> placed(arg.(), device, worker) end
 
-    Stream.with_default(%Stream{worker: worker, device: device}, fn ->
-      Evaluated.run(expr, args, device, hooks)
+    Flags.with(options.flags, fn ->
+      Stream.with_default(%Stream{worker: worker, device: device}, fn ->
+        Evaluated.run(expr, args, device, options.hooks)
+      end)
     end)
   end
 
-  defp run(%{attended?: true} = program, worker, args, hooks) do
+  defp run(%{attended?: true} = program, worker, args, options) do
     inputs = inputs(args, program.used, program, worker)
 
-    handler = &attend(&1, &2, &3, program, worker, hooks)
-    refs = Native.attend(program.native, inputs, worker, handler)
+    handler = &attend(&1, &2, &3, program, worker, options.hooks)
+    refs = Native.attend(program.native, inputs, worker, handler, options.flags)
 
     free(program.donated, inputs)
     {result, []} = Output.fill(program.output, refs)
     result
   end
 
-  defp run(%{output: output} = program, worker, args, hooks) do
+  defp run(%{output: output} = program, worker, args, options) do
     inputs = inputs(args, program.used, program, worker)
-    refs = Native.run_program(program.native, inputs, worker)
+    refs = Native.run_program(program.native, inputs, worker, options.flags)
     free(program.donated, inputs)
     {result, refs} = Output.fill(output, refs)
-    if program.effects != {}, do: call_hooks(program.effects, refs, hooks)
+    if program.effects != {}, do: call_hooks(program.effects, refs, options.hooks)
     result
   end
 

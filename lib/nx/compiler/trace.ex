@@ -6,6 +6,7 @@ defmodule Mlx.Compiler.Trace do
 
   alias Mlx.Compiler.{Control, Counter, Effects, Function, Order, Progress, Scope, Unsupported}
   alias Mlx.Lower
+  alias Mlx.Lower.Check
   alias Mlx.Program.Builder
   alias Nx.Defn.{Composite, Expr}
   alias Nx.Tensor, as: T
@@ -43,7 +44,8 @@ defmodule Mlx.Compiler.Trace do
 
   Options: `:keep`, how many of the first parameters are inputs even when they are not used;
   `:hooks`, the names of hooks that the call gives a callback to; `:counters`, where to count the
-  operations that are lowered, see `Mlx.Compiler.Progress`.
+  operations that are lowered, see `Mlx.Compiler.Progress`; `:flags`, what the program is to check, see
+  `Mlx.Lower.Check`.
 
   Answers `:c128` for a function that computes with complex numbers of that type, or takes or
   returns them: MLX has none.
@@ -79,7 +81,8 @@ defmodule Mlx.Compiler.Trace do
       effects: [],
       hook_names: hook_names,
       effectful: Order.effectful(flatten(container), hook_names),
-      counters: opts[:counters]
+      counters: opts[:counters],
+      flags: Keyword.get(opts, :flags, :off)
     }
 
     state =
@@ -178,7 +181,7 @@ defmodule Mlx.Compiler.Trace do
     {slots, state} = slots(tensors, state)
     leaves = Enum.zip_with(tensors, slots, &leaf/2)
 
-    case Lower.block(struct, out(default), leaves ++ options) do
+    case Check.block(state.flags, struct, out(default), leaves ++ options) do
       :default ->
         arguments = state.arguments
         state = Order.effects(flatten(default), %{state | arguments: List.to_tuple(slots)})
@@ -214,7 +217,7 @@ defmodule Mlx.Compiler.Trace do
 
     case element(op, args, t, state) do
       nil ->
-        emit(Lower.lower(op, flat(t), args), t, state)
+        emit(Check.lower(state.flags, op, flat(t), args), t, state)
 
       number ->
         {slot, state} = constant(number, t, state)
@@ -271,7 +274,7 @@ defmodule Mlx.Compiler.Trace do
   of them as it is.
   """
   def argument(%T{data: %Expr{op: :fun, args: [params, body, _name]}, type: type}, state),
-    do: {Function.of(params, body, type, type, state.hook_names), state}
+    do: {Function.of(params, body, type, type, state.hook_names, state.flags), state}
 
   def argument(%T{data: %Expr{}} = t, state) do
     {slot, state} = value(t, state)
@@ -305,7 +308,8 @@ defmodule Mlx.Compiler.Trace do
   end
 
   @doc "The slot of a constant with the type and shape of `t`."
-  def constant(number, t, state), do: add(Lower.lower(:constant, flat(t), [number]), state)
+  def constant(number, t, state),
+    do: add(Check.lower(state.flags, :constant, flat(t), [number]), state)
 
   @doc "The slot of what a loop variable is bound to."
   def bound({:known, number}, t, state), do: constant(number, t, state)

@@ -54,6 +54,18 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// What a program was to check did not hold.
+    #[error("{message}")]
+    Checked {
+        /// What did not hold, as the kind that Elixir sees.
+        kind: &'static str,
+        /// The operation, as the program's maker calls it.
+        op: String,
+        /// What is wrong, with the values.
+        message: String,
+        /// The operands, in the words of the program's maker.
+        operands: Option<String>,
+    },
     /// A failure of a program that has a label.
     #[error("{error}")]
     Labelled {
@@ -78,16 +90,18 @@ impl Error {
             Self::Cancelled => "cancelled",
             Self::Deallocated => "deallocated",
             Self::Panic { .. } => "panic",
+            Self::Checked { kind, .. } => kind,
             Self::Labelled { error, .. } => error.kind(),
         }
     }
 
     /// The operation it happened in, if it happened in one.
-    pub fn op(&self) -> Option<&'static str> {
+    pub fn op(&self) -> Option<&str> {
         match self {
             Self::InvalidArgument { op, .. }
             | Self::Native { op, .. }
             | Self::OutOfMemory { op, .. } => Some(op),
+            Self::Checked { op, .. } => Some(op),
             Self::Labelled { error, .. } => error.op(),
             _ => None,
         }
@@ -114,9 +128,9 @@ impl Error {
     /// The operands' types and shapes, if it is an operation of the table that failed on them.
     pub fn operands(&self) -> Option<&str> {
         match self {
-            Self::InvalidArgument { operands, .. } | Self::Native { operands, .. } => {
-                operands.as_deref()
-            }
+            Self::InvalidArgument { operands, .. }
+            | Self::Native { operands, .. }
+            | Self::Checked { operands, .. } => operands.as_deref(),
             Self::Labelled { error, .. } => error.operands(),
             _ => None,
         }

@@ -5,6 +5,7 @@
 
 #[macro_use]
 mod macros;
+mod check;
 mod conv;
 mod float;
 mod fold;
@@ -145,6 +146,11 @@ ops! {
     Fused(body: Body) => run |xs, r| plan::evaluate(body, xs, r);
     Fold(body: Body) => run |[x, acc], r| fold::fold(x, acc, body, r);
 
+    // Checks: the first operand as it is, or a failure of the operation `op` of their maker's
+    CheckBounds(op: Bytes, first: u32, count: u32, of: Shape) => run |[x], r| check::bounds(x, op, &check::Axes { first, count, of }, r);
+    CheckFinite(op: Bytes, described: Bytes, nan: bool, infinity: bool) => run |[x, value, operands @ ..], r| check::finite(x, value, operands, op, described, check::Wanted { nan, infinity }, r);
+    CheckResult(op: Bytes, dtype: Dtype, dims: Shape) => |[x], _s| check::result(x, op, dtype, dims);
+
     // Control: programs inside of programs, run by `control` and not from here
     Call(id: u32, results: Vec<(Dtype, Shape)>) => run |_xs, _r| control::misplaced();
     Hook(id: u32) => run |_xs, _r| control::misplaced();
@@ -271,6 +277,7 @@ impl Op {
             | Self::Convert(_)
             | Self::View(_)
             | Self::Constant(..)
+            | Self::CheckFinite(..)
             | Self::Fused(_) => true,
             Self::Matmul => false,
             _ => !self.has_attributes() && !self.needs_cpu(),

@@ -7,6 +7,8 @@ defmodule Mlx.Backend.ProgramsTest do
   setup do
     Nx.default_backend(Mlx.Backend)
     :ets.delete_all_objects(Programs)
+    # As it is where nothing is looked at.
+    Mlx.put_flags(check_results: false)
     :ok
   end
 

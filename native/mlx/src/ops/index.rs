@@ -183,7 +183,7 @@ fn bound(indices: &Array, last: Array, s: &Stream) -> Result<Array> {
     cast(&within, Dtype::Int32, s)
 }
 
-fn cast(array: &Array, dtype: Dtype, s: &Stream) -> Result<Array> {
+pub(super) fn cast(array: &Array, dtype: Dtype, s: &Stream) -> Result<Array> {
     if array.dtype() == dtype {
         return Ok(array.clone());
     }
