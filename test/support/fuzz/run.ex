@@ -1,0 +1,423 @@
+if Code.ensure_loaded?(Nx) do
+  defmodule Mlx.Fuzz.Run do
+    @moduledoc false
+    # Runs a chain of calls in every way and compares: operation by operation with what
+    # Nx.BinaryBackend makes of the same operands, as one program with what came operation by
+    # operation, and again.
+
+    alias Mlx.Fuzz.{Calls, Compare, Exceptions, Gen, Values}
+    alias Mlx.Fuzz.Gen.{Ref, Step}
+    alias Mlx.Fuzz.Values.Leaf
+    alias Nx.Tensor, as: T
+
+    defmodule Finding do
+      @moduledoc false
+      # `step` is the number of the call; `text` what was seen and what is right.
+      defstruct [:kind, :step, :module, :name, :text]
+    end
+
+    @type outcome :: {:ok, term, [tuple]} | {:raised, Exception.t() | tuple, list}
+
+    @doc """
+    What is wrong with the chain, or the bits of all results. `ways` are `:compiled` and `:again`
+    besides running it once. `notes` are the reasons of differences that are meant.
+    """
+    def check(steps, ways, shared \\ %{}) do
+      outcomes = eager(steps, shared)
+      counted = Enum.zip(steps, outcomes)
+
+      with {:ok, notes} <- verify(counted, shared),
+           :ok <- if(:compiled in ways, do: compiled(counted, shared), else: :ok),
+           :ok <- if(:again in ways, do: again(counted, steps, shared), else: :ok),
+           :ok <- mailbox(steps) do
+        {:ok, Enum.map(outcomes, &bits/1), notes}
+      end
+    end
+
+    defp bits({:ok, _value, read}), do: read
+    defp bits({:raised, error, _stack}), do: error_kind(error)
+
+    ## Operation by operation
+
+    # Ends with the first call that raises.
+    @doc "What each call gives, operation by operation, up to the first that raises."
+    def eager(steps, shared) do
+      steps
+      |> Enum.reduce_while([], fn step, done ->
+        outcome = attempt(fn -> call(step, &built(&1, done, shared)) end)
+        next = if match?({:ok, _, _}, outcome), do: :cont, else: :halt
+        {next, [outcome | done]}
+      end)
+      |> Enum.reverse()
+    end
+
+    @doc "The call with its operands made by `operand`."
+    def call(%Step{module: module, name: name, args: args}, operand) do
+      {operands, args} = Gen.leaves(args)
+      operands = operands |> Enum.map(operand) |> List.to_tuple()
+      apply(module, name, Enum.map(args, &Gen.fill(&1, operands)))
+    end
+
+    defp built(%Leaf{on: {:shared, k}} = leaf, _done, shared),
+      do: Map.get_lazy(shared, k, fn -> built(%{leaf | on: :mlx}, [], shared) end)
+
+    defp built(%Leaf{on: :binary} = leaf, _done, _shared),
+      do: Values.tensor(leaf, {Nx.BinaryBackend, []})
+
+    # These stay on Nx.BinaryBackend, by the fallback policy.
+    defp built(%Leaf{type: {:c, 128}} = leaf, _done, _shared),
+      do: Values.tensor(leaf, {Nx.BinaryBackend, []})
+
+    defp built(%Leaf{} = leaf, _done, _shared), do: Values.tensor(leaf, {Mlx.Backend, []})
+    defp built(%Ref{} = ref, done, _shared), do: done |> result(ref) |> part(ref)
+
+    # Results are in reverse.
+    defp result(done, %Ref{step: step}) do
+      {:ok, value, _read} = Enum.at(done, length(done) - 1 - step)
+      value
+    end
+
+    @doc "The part of a result that `ref` is."
+    def part(value, %Ref{elem: nil}), do: value
+    def part(value, %Ref{elem: i}), do: elem(value, i)
+
+    @doc "What `fun` gives, read, or raises."
+    def attempt(fun) do
+      value = fun.()
+      {:ok, value, read(value)}
+    rescue
+      error -> {:raised, error, __STACKTRACE__}
+    catch
+      kind, reason -> {:raised, {kind, reason}, __STACKTRACE__}
+    end
+
+    # Every tensor in `value` with its bits, and what is none.
+    defp read(%T{data: %Nx.TemplateBackend{}} = t), do: [{:term, t}]
+
+    defp read(%T{} = t) do
+      t_flat = Nx.devectorize(t)
+      [{:tensor, t.type, t_flat.shape, t.names, t.vectorized_axes, Nx.to_binary(t)}]
+    end
+
+    defp read(tuple) when is_tuple(tuple), do: tuple |> Tuple.to_list() |> read()
+    defp read(list) when is_list(list), do: Enum.flat_map(list, &read/1)
+    defp read(other), do: [{:term, other}]
+
+    ## Nx.BinaryBackend
+
+    defp verify(counted, shared) do
+      counted
+      |> Enum.with_index()
+      |> Enum.reduce_while({:ok, []}, fn {{step, outcome}, index}, {:ok, notes} ->
+        done = counted |> Enum.take(index) |> Enum.map(&elem(&1, 1)) |> Enum.reverse()
+        operands = operands(step, done)
+        expected = expected(step, operands)
+
+        case judge(step, operands, outcome, expected, shared) do
+          :ok ->
+            {:cont, {:ok, notes}}
+
+          {kind, text} ->
+            case Exceptions.reason(kind, step, operands, outcome, expected) do
+              nil -> {:halt, finding(kind, step, index, text)}
+              reason -> {:cont, {:ok, [reason | notes]}}
+            end
+        end
+      end)
+    end
+
+    defp operands(step, done) do
+      {leaves, _args} = Gen.leaves(step.args)
+
+      for leaf <- leaves do
+        case leaf do
+          %Leaf{} -> Values.tensor(leaf, {Nx.BinaryBackend, []})
+          %Ref{} = ref -> copy(done, ref)
+        end
+      end
+    end
+
+    defp copy(done, %Ref{step: step, elem: elem} = ref) do
+      {:ok, value, read} = Enum.at(done, length(done) - 1 - step)
+      {:tensor, _, _, _, _, bits} = Enum.at(read, elem || 0)
+      %{part(value, ref) | data: %Nx.BinaryBackend{state: bits}}
+    end
+
+    defp expected(step, operands) do
+      {_leaves, args} = Gen.leaves(step.args)
+      operands = List.to_tuple(operands)
+
+      attempt(fn ->
+        Nx.with_default_backend(Nx.BinaryBackend, fn ->
+          apply(step.module, step.name, Enum.map(args, &Gen.fill(&1, operands)))
+        end)
+      end)
+    end
+
+    defp judge(step, operands, {:ok, value, read}, {:ok, _, right}, _shared) do
+      with :ok <- sizes(read),
+           :ok <-
+             Compare.same(Calls.class(step.module, step.name), step.name, operands, read, right),
+           do: place(step, operands, value)
+    end
+
+    defp judge(_step, _operands, {:ok, _, read}, {:raised, error, stack}, _shared) do
+      if opinion?(stack),
+        do: :ok,
+        else: {:did_not_raise, "gave #{show(read)}, where Nx raises #{show_error(error)}"}
+    end
+
+    defp judge(_step, _operands, {:raised, error, stack}, {:ok, _, right}, _shared),
+      do: {:raised, "raised #{show_error(error)}#{where(stack)}, instead of #{show(right)}"}
+
+    defp judge(_step, _operands, {:raised, error, stack}, {:raised, other, _}, _shared) do
+      cond do
+        ours?(stack) and not documented?(error) ->
+          {:wrong_exception,
+           "raised #{show_error(error)}#{where(stack)}; Nx #{show_error(other)}"}
+
+        not ours?(stack) and error_kind(error) != error_kind(other) ->
+          {:other_exception,
+           "raised #{show_error(error)}#{where(stack)}; Nx #{show_error(other)}"}
+
+        true ->
+          :ok
+      end
+    end
+
+    # Where Nx.BinaryBackend itself raises, for the values of its operands, Nx specifies nothing.
+    defp opinion?(stack) do
+      Enum.any?(stack, fn {module, name, _, _} ->
+        (module in [Nx.BinaryBackend, Nx.BinaryBackend.Matrix, Nx.BinaryBackend.Bits] and
+           name != :block) or
+          module in [Complex, Nx.Floating]
+      end)
+    end
+
+    defp ours?(stack) do
+      Enum.any?(stack, fn {module, _, _, _} ->
+        name = Atom.to_string(module)
+
+        String.starts_with?(name, "Elixir.Mlx.") and
+          not String.starts_with?(name, "Elixir.Mlx.Fuzz")
+      end)
+    end
+
+    defp documented?(%Mlx.Error{kind: kind}),
+      do: kind not in [:panic, :not_loaded, :stopped, :native]
+
+    defp documented?(%ArgumentError{}), do: true
+    defp documented?(%ArithmeticError{message: "Complex.atan2" <> _}), do: true
+    defp documented?(_error), do: false
+
+    defp sizes(read) do
+      Enum.find_value(read, :ok, fn
+        {:tensor, {_, size} = type, shape, _, _, binary} ->
+          if bit_size(binary) != size * Tuple.product(shape),
+            do: {:wrong_size, "#{bit_size(binary)} bits for #{inspect({type, shape})}"}
+
+        _ ->
+          nil
+      end)
+    end
+
+    # What has an operand on Mlx is on Mlx, but for c128.
+    defp place(%{name: name}, _operands, _value) when name in [:backend_transfer, :backend_copy],
+      do: :ok
+
+    defp place(step, operands, %T{data: %Nx.BinaryBackend{}, type: type}) do
+      {leaves, _} = Gen.leaves(step.args)
+
+      if type != {:c, 128} and leaves != [] and Enum.all?(operands, &(&1.type != {:c, 128})) and
+           Enum.all?(leaves, &match?(%Leaf{on: on} when on != :binary, &1)),
+         do: {:place, "the result is on Nx.BinaryBackend"},
+         else: :ok
+    end
+
+    defp place(_step, _operands, _value), do: :ok
+
+    ## As one program
+
+    defp compiled(counted, shared) do
+      steps = Enum.map(counted, &elem(&1, 0))
+
+      if Enum.all?(steps, &Calls.compiled?(&1.name)) do
+        leaves = steps |> Enum.flat_map(&elem(Gen.leaves(&1.args), 0)) |> Enum.uniq()
+
+        {constants, inputs} =
+          leaves |> Enum.filter(&is_struct(&1, Leaf)) |> Enum.split_with(&(&1.on == :binary))
+
+        # A number is where the operations of Nx and of its expressions differ.
+        tensors = inputs |> Enum.map(&built(&1, [], shared)) |> List.to_tuple()
+        fun = fn inputs -> program(steps, leaves_map(constants, inputs, tensors)) end
+        run_compiled(counted, fun_of(fun, inputs), tensors)
+      else
+        :ok
+      end
+    end
+
+    defp leaves_map(constants, inputs, _tensors),
+      do: Map.merge(Map.new(constants, &{&1, Values.tensor(&1, {Nx.BinaryBackend, []})}), inputs)
+
+    defp fun_of(fun, inputs) do
+      fn tuple -> fun.(inputs |> Enum.zip(Tuple.to_list(tuple)) |> Map.new()) end
+    end
+
+    defp program(steps, leaves) do
+      steps
+      |> Enum.reduce([], fn step, done ->
+        value =
+          call(step, fn
+            %Leaf{} = leaf -> Map.fetch!(leaves, leaf)
+            %Ref{} = ref -> done |> Enum.at(length(done) - 1 - ref.step) |> part(ref)
+          end)
+
+        [value | done]
+      end)
+      |> Enum.reverse()
+      |> List.to_tuple()
+      |> containers()
+    end
+
+    # Nx.split and others answer lists.
+    defp containers(list) when is_list(list),
+      do: list |> Enum.map(&containers/1) |> List.to_tuple()
+
+    defp containers(tuple) when is_tuple(tuple), do: tuple |> Tuple.to_list() |> containers()
+    defp containers(other), do: other
+
+    defp run_compiled(counted, fun, tensors) do
+      raised =
+        Enum.find_value(counted, fn {_, outcome} ->
+          match?({:raised, _, _}, outcome) && outcome
+        end)
+
+      {last, _} = List.last(counted)
+      index = length(counted) - 1
+
+      Enum.reduce_while([false, true], :ok, fn fuse, :ok ->
+        outcome =
+          attempt(fn -> Nx.Defn.jit_apply(fun, [tensors], compiler: Mlx.Compiler, fuse: fuse) end)
+
+        case against(counted, raised, outcome, fuse) do
+          :ok ->
+            {:cont, :ok}
+
+          {kind, text} ->
+            if nx?(outcome, fun, tensors) or Exceptions.compiled(kind, counted, outcome),
+              do: {:cont, :ok},
+              else: {:halt, finding(kind, last, index, text)}
+        end
+      end)
+    end
+
+    defp against(counted, nil, {:ok, _, read}, fuse) do
+      wanted = Enum.flat_map(counted, fn {_, {:ok, _, read}} -> read end)
+
+      case Compare.same_bits(read, wanted) do
+        :ok -> :ok
+        text -> {if(fuse, do: :fused_differs, else: :compiled_differs), text}
+      end
+    end
+
+    defp against(_counted, nil, {:raised, error, stack}, fuse),
+      do: {:compiled_raises, "fuse: #{fuse} raised #{show_error(error)}#{where(stack)}"}
+
+    # What depends on values is raised by operations, and not by programs.
+    defp against(_counted, {:raised, error, stack}, {:ok, _, read}, _fuse) do
+      if ours?(stack) or opinion?(stack),
+        do: :ok,
+        else:
+          {:compiled_accepts,
+           "gave #{show(read)}, where the operation raised #{show_error(error)}"}
+    end
+
+    defp against(_counted, {:raised, error, stack}, {:raised, other, other_stack}, _fuse) do
+      if ours?(stack) or error_kind(error) == error_kind(other) or documented?(other),
+        do: :ok,
+        else:
+          {:compiled_exception,
+           "raised #{show_error(other)}#{where(other_stack)}, not #{show_error(error)}"}
+    end
+
+    # What Nx itself raises while it traces the function.
+    defp nx?({:raised, error, _}, fun, tensors) do
+      case attempt(fn -> Nx.Defn.debug_expr_apply(fun, [tensors]) && nil end) do
+        {:raised, other, _} -> error_kind(error) == error_kind(other)
+        _ -> false
+      end
+    end
+
+    defp nx?(_outcome, _fun, _tensors), do: false
+
+    ## Again
+
+    defp again(counted, steps, shared) do
+      second = eager(steps, shared)
+      read = &Enum.flat_map(&1, fn outcome -> outcome |> bits() |> List.wrap() end)
+      {step, _} = List.last(counted)
+
+      case Compare.same_bits(read.(second), read.(Enum.map(counted, &elem(&1, 1)))) do
+        :ok -> :ok
+        text -> finding(:not_repeated, step, length(counted) - 1, text)
+      end
+    end
+
+    defp mailbox(steps) do
+      case Process.info(self(), :message_queue_len) do
+        {:message_queue_len, 0} -> :ok
+        _ -> finding(:message, List.last(steps), length(steps) - 1, flush())
+      end
+    end
+
+    defp flush do
+      receive do
+        message -> "a message is left: #{inspect(message, limit: 10)} " <> flush()
+      after
+        0 -> ""
+      end
+    end
+
+    ## Words
+
+    defp finding(kind, step, index, text),
+      do: %Finding{kind: kind, step: index, module: step.module, name: step.name, text: text}
+
+    @doc "What kind of error it is."
+    def error_kind(%module{}), do: module
+    def error_kind({kind, _reason}), do: kind
+
+    defp show(read) do
+      Enum.map_join(read, ", ", fn
+        {:tensor, type, shape, names, axes, binary} ->
+          values = Compare.numbers(binary, type) |> Enum.take(24)
+
+          more =
+            if axes == [] and Enum.all?(names, &is_nil/1),
+              do: "",
+              else: " #{inspect({names, axes})}"
+
+          "#{Nx.Type.to_string(type)}#{inspect(Tuple.to_list(shape))}#{more} #{inspect(values, limit: 24)}"
+
+        {:term, term} ->
+          inspect(term, limit: 12)
+      end)
+    end
+
+    defp show_error(%module{} = error),
+      do: "#{inspect(module)} (#{error |> Exception.message() |> String.slice(0, 300)})"
+
+    defp show_error(other), do: inspect(other, limit: 8)
+
+    defp where(stack) do
+      case stack do
+        [{module, name, arity, location} | _] ->
+          arity = if is_list(arity), do: length(arity), else: arity
+          " in #{inspect(module)}.#{name}/#{arity}:#{location[:line]}"
+
+        _ ->
+          ""
+      end
+    end
+  end
+end
