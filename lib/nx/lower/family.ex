@@ -20,6 +20,8 @@ defmodule Mlx.Lower.Family do
   #       cast({:add, [cast(l, wide), cast(r, wide)]}, wide, t)
   #     end
 
+  import Mlx.Lower.Tree, only: [cast: 2, const: 2, from_bool: 1]
+
   defmacro __using__(_opts) do
     quote do
       import Mlx.Lower.Family
@@ -75,12 +77,42 @@ defmodule Mlx.Lower.Family do
         def unquote(function(name))(_out, [%{type: type}, %{type: type}] = args),
           do: from_bool({unquote(op), args})
 
+        def unquote(function(name))(_out, [%{type: {:u, 64}} = l, %{type: {:s, _}} = r]),
+          do: Mlx.Lower.Family.compare_unsigned(unquote(op), l, r)
+
+        def unquote(function(name))(_out, [%{type: {:s, _}} = l, %{type: {:u, 64}} = r]),
+          do: Mlx.Lower.Family.compare_unsigned(unquote(mirrored(op)), r, l)
+
         def unquote(function(name))(_out, [%{type: left} = l, %{type: right} = r]) do
           type = left |> Nx.Type.merge(right) |> operand_type(left, right)
           from_bool({unquote(op), [cast(l, type), cast(r, type)]})
         end
       end
     end
+  end
+
+  @mirrored %{
+    greater: :less,
+    less: :greater,
+    greater_equal: :less_equal,
+    less_equal: :greater_equal
+  }
+
+  defp mirrored(op), do: Map.get(@mirrored, op, op)
+
+  @doc """
+  A comparison of a u64 with a signed number: the merged type, s64, does not hold all of the first, so
+  both are compared as u64, and a negative number is less than all.
+  """
+  def compare_unsigned(op, u64, signed) do
+    compared = {op, [u64, cast(signed, {:u, 64})]}
+    zero = const(0, signed.type)
+
+    from_bool(
+      if op in [:greater, :greater_equal, :not_equal],
+        do: {:logical_or, [{:less, [signed, zero]}, compared]},
+        else: {:logical_and, [{:greater_equal, [signed, zero]}, compared]}
+    )
   end
 
   defmacro lower(name, out, args, do: body), do: define(name, :native, out, args, body)

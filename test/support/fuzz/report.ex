@@ -94,8 +94,8 @@ if Code.ensure_loaded?(Nx) do
         ),
         "findings: #{map_size(report.findings)} kinds, #{report.findings |> Map.values() |> Enum.sum_by(&elem(&1, 0))} cases",
         for(
-          {_, {n, finding, index, line}} <- report.findings,
-          do: "#{n} times" <> text(finding, report.seed, index, line)
+          {{kind, module, name}, {n, _, index, _}} <- report.findings,
+          do: "  #{n} times #{kind}: #{inspect(module)}.#{name}, first case #{index}"
         )
       ]
       |> List.flatten()
