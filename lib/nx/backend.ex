@@ -262,6 +262,10 @@ defmodule Mlx.Backend do
   defdelegate to_pointer(tensor, opts), to: Pointer
 
   @impl true
+  # By way of c128.
+  def block(%Nx.Block.IRFFT{} = struct, %T{type: {:f, 64}}, args, fun),
+    do: Fallback.block(struct, args, fun)
+
   def block(struct, output, args, fun) do
     if Fallback.c128?([output | args]) do
       Fallback.block(struct, args, fun)

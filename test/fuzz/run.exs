@@ -4,7 +4,7 @@
   OptionParser.parse(System.argv(),
     strict:
       [calls: :integer, seed: :integer, processes: :integer, minutes: :float] ++
-        [timeout: :integer, log: :string, first: :integer]
+        [timeout: :integer, log: :string, first: :integer, only: :string]
   )
 
 if rest != [] or wrong != [] do
@@ -14,12 +14,29 @@ end
 
 # Types that MLX lacks are computed as users have it.
 Application.put_env(:mlx, :fallback, :silent)
+
+opts =
+  if only = opts[:only] do
+    names = for {_, name, _} <- Mlx.Fuzz.Calls.table(), do: name
+    wanted = String.split(only, ",")
+    unknown = wanted -- Enum.map(names, &to_string/1)
+
+    if unknown != [] do
+      IO.puts(
+        :stderr,
+        "mlx: --only takes names of functions; unknown: #{Enum.join(unknown, ", ")}"
+      )
+
+      System.halt(2)
+    end
+
+    Keyword.put(opts, :only, Enum.map(wanted, &String.to_existing_atom/1))
+  else
+    opts
+  end
+
 opts = Keyword.put_new_lazy(opts, :seed, fn -> :rand.uniform(1_000_000) end)
 IO.puts("seed #{opts[:seed]}")
-# What Nx deprecates is called as well.
-{:ok, device} = File.open("/dev/null", [:write])
-Process.register(device, :fuzz_null)
-Application.put_env(:elixir, :ansi_enabled, false)
 report = Mlx.Fuzz.Session.run(opts)
 IO.puts("\n" <> Mlx.Fuzz.Report.summary(report))
 System.halt(if report.findings == %{}, do: 0, else: 1)

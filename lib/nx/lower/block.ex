@@ -42,6 +42,9 @@ defmodule Mlx.Lower.Block do
     Transform.clear({{:rfft, block.length, block.axis}, [real]}, block.eps)
   end
 
+  # By way of c128, which MLX lacks: Nx's own function has the precision that the type announces.
+  def lower(%Block.IRFFT{}, %{type: {:f, 64}}, _args), do: :default
+
   def lower(%Block.IRFFT{} = block, out, [t]) do
     signal = {{:irfft, block.length, block.axis}, [cast(t, {:c, 64})]}
     cast(Transform.clear_real(signal, block.eps), {:f, 32}, out.type)

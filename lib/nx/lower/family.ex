@@ -20,7 +20,7 @@ defmodule Mlx.Lower.Family do
   #       cast({:add, [cast(l, wide), cast(r, wide)]}, wide, t)
   #     end
 
-  import Mlx.Lower.Tree, only: [cast: 2, const: 2, from_bool: 1]
+  import Mlx.Lower.Tree, only: [astype: 2, cast: 2, const: 2, from_bool: 1]
 
   defmacro __using__(_opts) do
     quote do
@@ -83,6 +83,12 @@ defmodule Mlx.Lower.Family do
         def unquote(function(name))(_out, [%{type: {:s, _}} = l, %{type: {:u, 64}} = r]),
           do: Mlx.Lower.Family.compare_unsigned(unquote(mirrored(op)), r, l)
 
+        def unquote(function(name))(_out, [%{type: {:c, 64}} = l, %{type: {:f, 64}} = r]),
+          do: Mlx.Lower.Family.compare_complex(unquote(op), l, r)
+
+        def unquote(function(name))(_out, [%{type: {:f, 64}} = l, %{type: {:c, 64}} = r]),
+          do: Mlx.Lower.Family.compare_complex(unquote(op), r, l)
+
         def unquote(function(name))(_out, [%{type: left} = l, %{type: right} = r]) do
           type = left |> Nx.Type.merge(right) |> operand_type(left, right)
           from_bool({unquote(op), [cast(l, type), cast(r, type)]})
@@ -113,6 +119,17 @@ defmodule Mlx.Lower.Family do
         do: {:logical_or, [{:less, [signed, zero]}, compared]},
         else: {:logical_and, [{:greater_equal, [signed, zero]}, compared]}
     )
+  end
+
+  @doc """
+  Whether a c64 and an f64 are equal, or not: their merged type is c128, which MLX lacks. Nx orders no
+  complex numbers.
+  """
+  def compare_complex(op, complex, real) do
+    double = {:f, 64}
+    join = if op == :not_equal, do: :logical_or, else: :logical_and
+    same_real = {op, [astype({:real, [complex]}, double), real]}
+    from_bool({join, [same_real, {op, [{:imag, [complex]}, const(0, {:f, 32})]}]})
   end
 
   defmacro lower(name, out, args, do: body), do: define(name, :native, out, args, body)

@@ -182,6 +182,11 @@ defmodule Mlx.Lower.Tree do
   How many windows of `dim` elements, `dilation` apart, begin every `stride` elements of `size`. Nx
   announces one where none fits.
   """
+  def window_places(_size, _dim, stride, dilation) when stride < 1 or dilation < 1 do
+    raise ArgumentError,
+          "strides and dilations of windows are 1 or more, got: #{stride} and #{dilation}"
+  end
+
   def window_places(size, dim, stride, dilation) do
     case size - (dim - 1) * dilation - 1 do
       rest when rest >= 0 ->

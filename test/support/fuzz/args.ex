@@ -14,12 +14,8 @@ if Code.ensure_loaded?(Nx) do
 
     @of_ints ~w(bitwise_not count_leading_zeros population_count)a
     @of_reals ~w(ceil floor round sign cbrt erf erfc erf_inv)a
-    @unary ~w(abs conjugate imag is_infinity is_nan logical_not negate real sqrt
-              acos acosh asin asinh atan atanh cos cosh exp expm1 log1p log2 log10 phase
-              rsqrt sigmoid sin sinh tan tanh bf16 c64 c128 f16 f32 f64 f8 s16 s2 s32 s4 s64 s8 u16 u2
-              u32 u4 u64 u8 to_tensor backend_copy
-              axes bit_size byte_size flat_size names rank shape size type to_binary to_flat_list to_list
-              to_number to_template serialized freed text block runtime_call branches)a
+    @unary ~w(abs conjugate imag is_infinity is_nan logical_not negate real sqrt acos acosh asin asinh atan atanh cos cosh exp expm1 log1p log2 log10 phase rsqrt sigmoid sin sinh tan tanh to_tensor backend_copy axes bit_size byte_size flat_size names rank shape size type to_binary to_flat_list to_list to_number to_template serialized freed text block runtime_call branches)a
+    @casts ~w(bf16 c64 c128 f16 f32 f64 f8 s16 s2 s32 s4 s64 s8 u16 u2 u32 u4 u64 u8)a
     @binary ~w(add subtract multiply divide pow equal not_equal logical_and logical_or logical_xor
                compatible? outer)a
     @binary_reals ~w(min max remainder atan2 greater less greater_equal less_equal)a
@@ -30,6 +26,14 @@ if Code.ensure_loaded?(Nx) do
     def args(name) when name in @of_ints, do: [of(@ints)]
     def args(name) when name in @of_reals, do: [of(@reals)]
     def args(name) when name in @unary, do: [any()]
+
+    # Of numbers, and of tensors only where the type is theirs.
+    def args(name) when name in @casts do
+      if chance(70),
+        do: [pick([0, 1, -1, 2.5, [1, 2], [[1.5], [300]], :infinity, :nan])],
+        else: [of([Nx.Type.normalize!(name)])]
+    end
+
     def args(name) when name in @binary, do: two(nil)
     def args(name) when name in @binary_reals, do: two(@reals)
     def args(name) when name in @binary_ints, do: two(@ints)

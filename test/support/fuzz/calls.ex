@@ -80,8 +80,14 @@ if Code.ensure_loaded?(Nx) do
     @doc "All rows: `{module, name, class}`."
     def table, do: @table
 
-    @doc "One of the functions."
-    def pick do
+    @doc "One of the functions, or of those named in `only`."
+    def pick([_ | _] = only) do
+      name = Enum.random(only)
+      {module, ^name, _} = List.keyfind(@table, name, 1)
+      {module, name}
+    end
+
+    def pick(nil) do
       {module, name, _} = elem(@weighted, :rand.uniform(tuple_size(@weighted)) - 1)
       {module, name}
     end

@@ -28,21 +28,21 @@ if Code.ensure_loaded?(Nx) do
 
     @shared 6
 
-    @doc "The chain of calls number `index` of `seed`."
-    def chain(seed, index) do
-      :rand.seed(:exsss, {seed, index, 7})
+    @doc "The chain of calls number `index` of `seed`, of all functions or those named in `only`."
+    def chain(seed, index, only \\ nil) do
+      :rand.seed(:exsss, {:erlang.phash2({seed, index}), :erlang.phash2({index, seed}), seed})
       Process.put(__MODULE__, {0, [], []})
-      Enum.each(1..length_of(), fn _ -> call() end)
+      Enum.each(1..length_of(), fn _ -> call(only) end)
       {_count, steps, _refs} = Process.delete(__MODULE__)
       Enum.reverse(steps)
     end
 
     defp length_of, do: Values.pick([1, 1, 1, 1, 2, 2, 3, 4, 6])
 
-    defp call do
-      {module, name} = Calls.pick()
+    defp call(only) do
+      {module, name} = Calls.pick(only)
       args = Calls.args(name)
-      add(module, name, if(Values.chance(8), do: Mlx.Fuzz.Wrong.args(args), else: args))
+      add(module, name, if(Values.chance(8), do: Mlx.Fuzz.Wrong.args(name, args), else: args))
     end
 
     @doc "Adds a call and answers how its result is named, or `nil` where it has none of use."

@@ -60,7 +60,7 @@ if Code.ensure_loaded?(Nx) do
 
     @doc "A case whose process ended or hangs."
     def lost(report, kind, index, steps, text) do
-      step = List.last(steps)
+      step = List.last(steps) || %{module: Nx, name: :unknown}
       finding = %Finding{kind: kind, step: 0, module: step.module, name: step.name, text: text}
       found(report, index, finding, Code.line(steps))
     end
@@ -76,7 +76,7 @@ if Code.ensure_loaded?(Nx) do
       """
 
       #{finding.kind}: #{inspect(finding.module)}.#{finding.name}, case #{index} of seed #{seed}
-        #{finding.text}
+        #{String.slice(finding.text, 0, 600)}
         #{line}
       """
     end
@@ -100,6 +100,13 @@ if Code.ensure_loaded?(Nx) do
       ]
       |> List.flatten()
       |> Enum.join("\n")
+    end
+
+    @doc "What was found, with the line of each kind."
+    def findings(report) do
+      Enum.map_join(report.findings, fn {_, {_n, finding, index, line}} ->
+        text(finding, report.seed, index, line)
+      end)
     end
 
     @doc "Calls per function, and the functions that were never called or always raised."

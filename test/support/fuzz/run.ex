@@ -155,9 +155,11 @@ if Code.ensure_loaded?(Nx) do
     end
 
     defp judge(step, operands, {:ok, value, read}, {:ok, _, right}, _shared) do
+      class = Calls.class(step.module, step.name)
+      compared = numbers(step, operands, class)
+
       with :ok <- sizes(read),
-           :ok <-
-             Compare.same(Calls.class(step.module, step.name), step.name, operands, read, right),
+           :ok <- Compare.same(class, step.name, compared, read, right),
            do: place(step, operands, value)
     end
 
@@ -184,6 +186,17 @@ if Code.ensure_loaded?(Nx) do
           :ok
       end
     end
+
+    # Numbers among the arguments are operands of what is computed number by number.
+    defp numbers(%{args: args}, operands, :rounded) do
+      for {arg, place} <- Enum.with_index(args),
+          is_number(arg) or is_struct(arg, Complex) or arg in [:nan, :infinity, :neg_infinity],
+          reduce: operands do
+        operands -> List.insert_at(operands, place, Nx.tensor(arg, backend: Nx.BinaryBackend))
+      end
+    end
+
+    defp numbers(_step, operands, _class), do: operands
 
     # Where Nx.BinaryBackend itself raises, for the values of its operands, Nx specifies nothing.
     defp opinion?(stack) do
@@ -304,9 +317,10 @@ if Code.ensure_loaded?(Nx) do
             {:cont, :ok}
 
           {kind, text} ->
-            if nx?(outcome, fun, tensors) or Exceptions.compiled(kind, counted, outcome),
-              do: {:cont, :ok},
-              else: {:halt, finding(kind, last, index, text)}
+            if elsewhere?(counted) or nx?(outcome, fun, tensors) or
+                 Exceptions.compiled(kind, counted, outcome),
+               do: {:cont, :ok},
+               else: {:halt, finding(kind, last, index, text)}
         end
       end)
     end
@@ -340,10 +354,19 @@ if Code.ensure_loaded?(Nx) do
            "raised #{show_error(other)}#{where(other_stack)}, not #{show_error(error)}"}
     end
 
+    # What has operands on Nx.BinaryBackend only was computed there.
+    defp elsewhere?(counted) do
+      Enum.any?(counted, fn {step, _} ->
+        step.args |> Gen.leaves() |> elem(0) |> Enum.any?(&match?(%Leaf{on: :binary}, &1))
+      end)
+    end
+
     # What Nx itself raises while it traces the function, and what it computes otherwise there:
     # x / 1 is x, and numbers take the type of the operand beside them.
     defp nx?({:raised, error, _}, fun, tensors) do
-      case attempt(fn -> Nx.Defn.debug_expr_apply(fun, [tensors]) && nil end) do
+      case attempt(fn ->
+             Nx.Defn.jit_apply(fun, [tensors], compiler: Nx.Defn.Evaluator) && nil
+           end) do
         {:raised, other, _} -> error_kind(error) == error_kind(other)
         _ -> false
       end

@@ -9,7 +9,7 @@ if Code.ensure_loaded?(Nx) do
     alias Mlx.Fuzz.Run.Finding
 
     @defaults [seed: 1, calls: 10_000, minutes: nil, processes: 4, timeout: 30_000] ++
-                [round: 4_000, log: nil, quiet: false, first: 0]
+                [round: 4_000, log: nil, quiet: false, first: 0, only: nil]
 
     @doc """
     Runs until `:calls` calls were made or `:minutes` are over. Answers a report, see
@@ -90,7 +90,7 @@ if Code.ensure_loaded?(Nx) do
 
       if index <= last do
         note(state, slot, index)
-        {steps, outcome} = one(state.opts.seed, index, state.shared)
+        {steps, outcome} = one(state, index)
         send(session, {:case, index, tally(steps, outcome), outcome(outcome)})
         cases(session, slot, last, state)
       end
@@ -104,9 +104,9 @@ if Code.ensure_loaded?(Nx) do
         do: :file.pwrite(log, slot * 40, String.pad_trailing("#{opts.seed} #{index}", 39) <> "\n")
     end
 
-    @doc "The case number `index` of `seed`: its steps, and what came of them."
-    def one(seed, index, shared \\ %{}) do
-      steps = Gen.chain(seed, index)
+    @doc "The case number `index`: its steps, and what came of them."
+    def one(%{opts: opts, shared: shared}, index) do
+      steps = Gen.chain(opts.seed, index, opts.only)
       {steps, check(steps, ways(index), shared)}
     end
 
@@ -160,12 +160,21 @@ if Code.ensure_loaded?(Nx) do
       [{^slot, index, _}] = :ets.lookup(state.table, slot)
       kind = if reason == :killed, do: :hang, else: :died
 
+      # What hangs may hang here as well.
+      task = Task.async(fn -> Gen.chain(state.opts.seed, index, state.opts.only) end)
+
+      steps =
+        case Task.yield(task, 2_000) || Task.shutdown(task, :brutal_kill) do
+          {:ok, steps} -> steps
+          _ -> []
+        end
+
       report =
         Report.lost(
           state.report,
           kind,
           index,
-          Gen.chain(state.opts.seed, index),
+          steps,
           inspect(reason, limit: 12)
         )
 
@@ -199,7 +208,7 @@ if Code.ensure_loaded?(Nx) do
       if Report.known?(report, finding) do
         Report.found(report, index, finding, nil)
       else
-        line = smallest(Gen.chain(state.opts.seed, index), finding)
+        line = smallest(Gen.chain(state.opts.seed, index, state.opts.only), finding)
         unless state.opts.quiet, do: IO.puts(Report.text(finding, state.opts.seed, index, line))
         Report.found(report, index, finding, line)
       end
@@ -228,7 +237,7 @@ if Code.ensure_loaded?(Nx) do
     defp alone(state) do
       report =
         Enum.reduce(state.report.sample, %{state.report | sample: []}, fn {index, hash}, report ->
-          {steps, outcome} = one(state.opts.seed, index, state.shared)
+          {steps, outcome} = one(state, index)
 
           case outcome(outcome) do
             {:ok, ^hash, _} -> report

@@ -39,7 +39,7 @@ if Code.ensure_loaded?(Nx) do
         options(steps),
         changed(steps, &values/1)
       ])
-      |> Stream.reject(&(&1 == steps))
+      |> Stream.reject(&(&1 == steps or dangling?(&1)))
     end
 
     ## Calls
@@ -63,7 +63,6 @@ if Code.ensure_loaded?(Nx) do
         |> List.delete_at(at)
         |> Enum.map(&inline(&1, Map.take(leaves, for(i <- 0..8, do: {at, i}) ++ [{at, nil}]), at))
       end
-      |> Enum.reject(fn steps -> Enum.any?(steps, &dangling?(&1, length(steps))) end)
     end
 
     # Refs to calls in `leaves` become what they were; those to later ones than `at` move up.
@@ -85,7 +84,12 @@ if Code.ensure_loaded?(Nx) do
       }
     end
 
-    defp dangling?(%Step{args: args}, count), do: Enum.any?(refs(args), &(&1.step >= count))
+    # Results that could not be put in as operands.
+    defp dangling?(steps) do
+      steps
+      |> Enum.with_index()
+      |> Enum.any?(fn {step, i} -> Enum.any?(refs(step.args), &(&1.step >= i)) end)
+    end
 
     defp refs(args) do
       {leaves, _} = Mlx.Fuzz.Gen.leaves(args)
