@@ -9,8 +9,8 @@ defmodule Mlx.Fuzz.Died do
 
   def main([log]) do
     cases =
-      for line <- log |> File.read!() |> String.split("\n"),
-          [seed, index] <- [numbers(line)],
+      for file <- Path.wildcard(log <> ".*"),
+          [seed, index] <- [file |> File.read!() |> numbers()],
           do: {seed, index}
 
     lines = for {seed, index} <- cases, line = deadly(seed, index), do: line
@@ -23,44 +23,44 @@ defmodule Mlx.Fuzz.Died do
     end
   end
 
-  # In a machine of its own: runs the chain of the file, then the smaller ones.
-  def main(["--try", file]) do
+  # In a machine of its own: runs the chain of the file, or the smaller ones.
+  def main([what, file]) do
     steps = file |> File.read!() |> :erlang.binary_to_term()
     Nx.default_backend(Mlx.Backend)
 
-    for chain <- Stream.concat([steps], Shrink.candidates(steps)) do
+    for chain <- if(what == "--chain", do: [steps], else: Shrink.candidates(steps)) do
       File.write!(file, :erlang.term_to_binary(chain))
       Run.check(chain, [:compiled, :again])
     end
   end
 
   defp numbers(line) do
-    for word <- line |> String.trim(<<0>>) |> String.split(), do: String.to_integer(word)
+    for word <- String.split(line), do: String.to_integer(word)
   end
 
   defp line(seed, index), do: seed |> Gen.chain(index) |> Code.line()
 
   defp deadly(seed, index) do
     file = Path.join(System.tmp_dir!(), "mlx-fuzz-#{System.pid()}-#{index}")
-    smallest = smaller(Gen.chain(seed, index), nil, file, 60)
+    File.write!(file, :erlang.term_to_binary(Gen.chain(seed, index)))
+    line = if ended?("--chain", file), do: file |> smallest(40) |> Code.line()
     File.rm(file)
-    smallest && Code.line(smallest)
+    line
   end
 
-  defp smaller(_steps, known, _file, 0), do: known
+  # The chain in the file is one that a machine ended with.
+  defp smallest(file, tries) do
+    chain = File.read!(file)
 
-  defp smaller(steps, known, file, tries) do
-    File.write!(file, :erlang.term_to_binary(steps))
-    args = ~w(run --no-compile --no-deps-check test/fuzz/died.exs --try) ++ [file]
+    if tries > 0 and ended?("--smaller", file),
+      do: smallest(file, tries - 1),
+      else: :erlang.binary_to_term(chain)
+  end
+
+  defp ended?(what, file) do
+    args = ~w(run --no-compile --no-deps-check test/fuzz/died.exs) ++ [what, file]
     {_, status} = System.cmd("mix", args, stderr_to_stdout: true)
-    died = file |> File.read!() |> :erlang.binary_to_term()
-
-    cond do
-      status in [0, 1] -> known
-      # The chain itself ended it: the machine did not come to a smaller one.
-      died == known -> known
-      true -> smaller(died, died, file, tries - 1)
-    end
+    status not in [0, 1]
   end
 end
 

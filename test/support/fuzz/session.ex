@@ -19,14 +19,12 @@ if Code.ensure_loaded?(Nx) do
       opts = @defaults |> Keyword.merge(opts) |> Map.new()
       depth = :erlang.system_flag(:backtrace_depth, 60)
       table = :ets.new(:fuzz, [:public, write_concurrency: true])
-      log = opts.log && File.open!(opts.log, [:write, :raw, :binary])
       Nx.default_backend(Mlx.Backend)
       shared = Map.new(1..Gen.shared_count(), &{&1, shared(&1)})
 
       state = %{
         opts: opts,
         table: table,
-        log: log,
         shared: shared,
         next: :atomics.new(1, []),
         report: Report.new(opts.seed),
@@ -41,7 +39,6 @@ if Code.ensure_loaded?(Nx) do
         rounds(state)
       after
         :erlang.system_flag(:backtrace_depth, depth)
-        if log, do: File.close(log)
       end
     end
 
@@ -82,7 +79,9 @@ if Code.ensure_loaded?(Nx) do
       Nx.default_backend(Mlx.Backend)
       # Every other process has a stream, which changes with the rounds.
       if rem(slot + div(last, 7), 2) == 0, do: Mlx.Stream.put_default(Mlx.Stream.new())
-      cases(session, slot, last, state)
+      # A raw file belongs to its process.
+      log = state.opts.log && File.open!("#{state.opts.log}.#{slot}", [:write, :raw, :binary])
+      cases(session, slot, last, Map.put(state, :log, log))
     end
 
     defp cases(session, slot, last, state) do
@@ -100,8 +99,7 @@ if Code.ensure_loaded?(Nx) do
     defp note(%{log: log, table: table, opts: opts}, slot, index) do
       :ets.insert(table, {slot, index, now()})
 
-      if log,
-        do: :file.pwrite(log, slot * 40, String.pad_trailing("#{opts.seed} #{index}", 39) <> "\n")
+      if log, do: :file.pwrite(log, 0, String.pad_trailing("#{opts.seed} #{index}", 40))
     end
 
     @doc "The case number `index`: its steps, and what came of them."
