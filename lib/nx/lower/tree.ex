@@ -34,8 +34,13 @@ defmodule Mlx.Lower.Tree do
 
   @doc """
   The type in which an operation of `type` takes two operands: single precision where half
-  precision does not hold an operand's integers, such as the size that a mean divides by.
+  precision does not hold an operand's integers, such as the size that a mean divides by, or the two
+  kinds of half precision meet, of which each has numbers that the other lacks.
   """
+  def operand_type(type, {left, 16}, {right, 16})
+      when {left, right} in [{:f, :bf}, {:bf, :f}],
+      do: wide(type)
+
   def operand_type(type, left, right) do
     if (left in @beyond_half or right in @beyond_half) and wide(type) != type,
       do: wide(type),

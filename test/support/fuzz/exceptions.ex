@@ -130,15 +130,33 @@ if Code.ensure_loaded?(Nx) do
          ),
          do: "Nx lets singular matrices and special values through"
 
+    defp because(:raised, %{module: Nx.LinAlg, name: name}, operands, {:raised, error, _}, _) do
+      if match?(%ArgumentError{message: "can't solve" <> _}, error) and
+           (name != :triangular_solve or not tame?(operands)),
+         do: "a matrix that is singular but for what rounding leaves"
+    end
+
     defp because(
            :raised,
-           %{module: Nx.LinAlg},
-           operands,
-           {:raised, %ArgumentError{message: "can't solve" <> _}, _},
+           _,
+           _,
+           {:raised, %Mlx.Error{message: "instruction 0 is not" <> _}, _},
            _
-         ) do
-      if not tame?(operands), do: "a matrix that is singular but for what rounding leaves"
+         ),
+         do: "a number of more than 32 bits among sizes and strides"
+
+    defp because(:wrong_value, %{name: name}, [%{type: {:c, _}} = t | _], _, _)
+         when name in [:sqrt, :rsqrt, :log, :log2, :log10] do
+      if t |> Nx.to_flat_list() |> Enum.any?(&(&1.im == 0)),
+        do: "complex functions at their cut, where C goes by the sign of the zero"
     end
+
+    defp because(:wrong_value, %{name: :standard_deviation}, [%{type: {:c, _}}], _, _),
+      do: "complex functions at their cut, where C goes by the sign of the zero"
+
+    defp because(:wrong_value, %{name: name}, [%{type: {_, 16}} | _], _, _)
+         when name in [:repeat, :steps],
+         do: "exp of exp of half precision"
 
     defp because(
            :raised,

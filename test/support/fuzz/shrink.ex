@@ -28,11 +28,14 @@ if Code.ensure_loaded?(Nx) do
       end
     end
 
-    @doc "Smaller chains, those first that leave out most."
-    def candidates(steps) do
+    @doc """
+    Smaller chains, those first that leave out most. `run?` is whether the chain may be run, to put its
+    results in the place of its calls.
+    """
+    def candidates(steps, run? \\ true) do
       Stream.concat([
-        Stream.flat_map([steps], &alone/1),
-        Stream.flat_map([steps], &dropped/1),
+        Stream.flat_map([steps], &alone(&1, run?)),
+        Stream.flat_map([steps], &dropped(&1, run?)),
         changed(steps, &plain/1),
         dims(steps),
         changed(steps, &smaller/1),
@@ -45,18 +48,18 @@ if Code.ensure_loaded?(Nx) do
     ## Calls
 
     # The last call, of what came before it.
-    defp alone([_step]), do: []
+    defp alone([_step], _run?), do: []
 
-    defp alone(steps) do
-      leaves = leaves(steps)
+    defp alone(steps, run?) do
+      leaves = leaves(steps, run?)
       count = length(steps) - 1
       for at <- [count], do: [inline(Enum.at(steps, at), leaves, 0)]
     end
 
-    defp dropped([_step]), do: []
+    defp dropped([_step], _run?), do: []
 
-    defp dropped(steps) do
-      leaves = leaves(steps)
+    defp dropped(steps, run?) do
+      leaves = leaves(steps, run?)
 
       for at <- (length(steps) - 1)..0//-1 do
         steps
@@ -97,7 +100,9 @@ if Code.ensure_loaded?(Nx) do
     end
 
     # Results as operands.
-    defp leaves(steps) do
+    defp leaves(_steps, false), do: %{}
+
+    defp leaves(steps, true) do
       for {{:ok, _, read}, i} <- steps |> Run.eager(%{}) |> Enum.with_index(),
           {{:tensor, type, shape, _names, [], bits}, e} <- Enum.with_index(read),
           key <- if(length(read) == 1, do: [{i, nil}, {i, 0}], else: [{i, e}]),
