@@ -18,6 +18,11 @@ defmodule Mlx.Lower.Block do
 
   def lower(%Block.CumulativeSum{} = block, out, [t]), do: Scan.scan(:cumsum, block, out, t)
   def lower(%Block.CumulativeProduct{} = block, out, [t]), do: Scan.scan(:cumprod, block, out, t)
+  # Nx's own function refuses complex numbers in words.
+  def lower(%name{}, _out, [%{type: {:c, _}}])
+      when name in [Block.CumulativeMin, Block.CumulativeMax],
+      do: :default
+
   def lower(%Block.CumulativeMin{} = block, out, [t]), do: Scan.scan(:cummin, block, out, t)
   def lower(%Block.CumulativeMax{} = block, out, [t]), do: Scan.scan(:cummax, block, out, t)
 

@@ -20,8 +20,6 @@ defmodule Mlx.Lower.Family do
   #       cast({:add, [cast(l, wide), cast(r, wide)]}, wide, t)
   #     end
 
-  import Mlx.Lower.Tree, only: [astype: 2, cast: 2, const: 2, from_bool: 1]
-
   defmacro __using__(_opts) do
     quote do
       import Mlx.Lower.Family
@@ -78,16 +76,16 @@ defmodule Mlx.Lower.Family do
           do: from_bool({unquote(op), args})
 
         def unquote(function(name))(_out, [%{type: {:u, 64}} = l, %{type: {:s, _}} = r]),
-          do: Mlx.Lower.Family.compare_unsigned(unquote(op), l, r)
+          do: Mlx.Lower.Compare.unsigned(unquote(op), l, r)
 
         def unquote(function(name))(_out, [%{type: {:s, _}} = l, %{type: {:u, 64}} = r]),
-          do: Mlx.Lower.Family.compare_unsigned(unquote(mirrored(op)), r, l)
+          do: Mlx.Lower.Compare.unsigned(unquote(mirrored(op)), r, l)
 
         def unquote(function(name))(_out, [%{type: {:c, 64}} = l, %{type: {:f, 64}} = r]),
-          do: Mlx.Lower.Family.compare_complex(unquote(op), l, r)
+          do: Mlx.Lower.Compare.complex(unquote(op), l, r)
 
         def unquote(function(name))(_out, [%{type: {:f, 64}} = l, %{type: {:c, 64}} = r]),
-          do: Mlx.Lower.Family.compare_complex(unquote(op), r, l)
+          do: Mlx.Lower.Compare.complex(unquote(op), r, l)
 
         def unquote(function(name))(_out, [%{type: left} = l, %{type: right} = r]) do
           type = left |> Nx.Type.merge(right) |> operand_type(left, right)
@@ -105,32 +103,6 @@ defmodule Mlx.Lower.Family do
   }
 
   defp mirrored(op), do: Map.get(@mirrored, op, op)
-
-  @doc """
-  A comparison of a u64 with a signed number: the merged type, s64, does not hold all of the first, so
-  both are compared as u64, and a negative number is less than all.
-  """
-  def compare_unsigned(op, u64, signed) do
-    compared = {op, [u64, cast(signed, {:u, 64})]}
-    zero = const(0, signed.type)
-
-    from_bool(
-      if op in [:greater, :greater_equal, :not_equal],
-        do: {:logical_or, [{:less, [signed, zero]}, compared]},
-        else: {:logical_and, [{:greater_equal, [signed, zero]}, compared]}
-    )
-  end
-
-  @doc """
-  Whether a c64 and an f64 are equal, or not: their merged type is c128, which MLX lacks. Nx orders no
-  complex numbers.
-  """
-  def compare_complex(op, complex, real) do
-    double = {:f, 64}
-    join = if op == :not_equal, do: :logical_or, else: :logical_and
-    same_real = {op, [astype({:real, [complex]}, double), real]}
-    from_bool({join, [same_real, {op, [{:imag, [complex]}, const(0, {:f, 32})]}]})
-  end
 
   defmacro lower(name, out, args, do: body), do: define(name, :native, out, args, body)
   defmacro compose(name, out, args, do: body), do: define(name, :composed, out, args, body)

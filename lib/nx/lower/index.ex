@@ -51,10 +51,17 @@ defmodule Mlx.Lower.Index do
     type = wide(out.type)
     columns = columns(indices, axes, fn column, _axis -> column end)
     dims = update_dims(updates.shape, indices, t.shape, axes)
+    count = hd(batch(indices))
+
+    # Flat ones have no axis of their own for the rows.
+    {updates, shape} =
+      if elem(updates.shape, 0) == count,
+        do: {cast(updates, type), updates.shape},
+        else: {rows(cast(updates, type), indices, dims), List.to_tuple([count | dims])}
+
     inside = inside(indices, t.shape, axes)
-    rows = List.to_tuple(batch(indices) ++ List.duplicate(1, length(dims)))
-    inside = reshape(inside, List.to_tuple(batch(indices)), rows)
-    updates = where(inside, rows(cast(updates, type), indices, dims), const(0, type))
+    inside = reshape(inside, {count}, Tuple.duplicate(1, tuple_size(shape)) |> put_elem(0, count))
+    updates = rows(where(inside, updates, const(0, type)), indices, dims)
     cast({{:scatter_add, axes}, [cast(t, type), updates | columns]}, type, out.type)
   end
 

@@ -262,6 +262,14 @@ defmodule Mlx.Cases.ShapesTest do
                    end
     end
 
+    test "complex numbers have no running extremes" do
+      for fun <- [&Nx.cumulative_min/1, &Nx.cumulative_max/1],
+          do:
+            assert_raise(ArgumentError, ~r/does not support complex inputs/, fn ->
+              fun.(Nx.tensor([Complex.new(1, 2)]))
+            end)
+    end
+
     test "any value that is true keeps reduced axes" do
       for fun <- [&Nx.sum/2, &Nx.product/2, &Nx.reduce_max/2, &Nx.any/2],
           do: assert_equal(both([Nx.tensor([1])], &fun.(&1, keep_axes: :yes)), [1])
