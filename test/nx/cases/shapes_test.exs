@@ -270,6 +270,14 @@ defmodule Mlx.Cases.ShapesTest do
             end)
     end
 
+    test "a constant counts as what its type holds of it" do
+      t = Nx.tensor([1, 2, 3, 4])
+      last = both([t], &Nx.slice(&1, [Nx.u8(-1)], [1]))
+      assert_equal(last, [4])
+      assert_equal(both([t], &Nx.slice(&1, [Nx.u2(-2)], [1])), [3])
+      assert_equal(both([t], &Nx.put_slice(&1, [Nx.u2(-2)], Nx.tensor([9]))), [1, 2, 9, 4])
+    end
+
     test "any value that is true keeps reduced axes" do
       for fun <- [&Nx.sum/2, &Nx.product/2, &Nx.reduce_max/2, &Nx.any/2],
           do: assert_equal(both([Nx.tensor([1])], &fun.(&1, keep_axes: :yes)), [1])

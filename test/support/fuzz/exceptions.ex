@@ -187,6 +187,9 @@ if Code.ensure_loaded?(Nx) do
         type == {:s, 64} and Enum.any?(operands, &(&1.type == {:u, 64} and large?(&1))) ->
           "numbers of u64 beyond the merged type, s64"
 
+        Enum.any?(operands, &wide?/1) and Enum.any?(operands, &Nx.Type.float?(&1.type)) ->
+          "integers that the merged type, a float, does not hold"
+
         true ->
           nil
       end
@@ -196,6 +199,12 @@ if Code.ensure_loaded?(Nx) do
 
     defp large?(t),
       do: t |> Nx.to_flat_list() |> Enum.any?(&(is_integer(&1) and abs(&1) >= 2 ** 31))
+
+    # Half precision holds integers of 11 bits, and single of 24.
+    defp wide?(%{type: {kind, size}} = t) when kind in [:u, :s] and size >= 16,
+      do: t |> Nx.to_flat_list() |> Enum.any?(&(abs(&1) > 2 ** 11))
+
+    defp wide?(_t), do: false
 
     defp subnormal_f8?(%{type: {:f, 8}} = t),
       do: Enum.any?(for(<<_sign::1, rest::7 <- Nx.to_binary(t)>>, do: rest in 1..3))
