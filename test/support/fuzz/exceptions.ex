@@ -49,6 +49,11 @@ if Code.ensure_loaded?(Nx) do
          when name in [:svd, :eigh] and kind in [:s, :u],
          do: "Nx announces floats for decompositions of integers, and answers with integers"
 
+    defp because(:wrong_value, %{name: :window_reduce}, [%{type: type} | _] = operands, _, _) do
+      if type not in [{:s, 32}, {:f, 32}] or Enum.any?(operands, &large?/1),
+        do: "Nx.BinaryBackend hands numbers to a window's function, which become s32 or f32"
+    end
+
     defp because(:wrong_shape, %{name: :eigh}, [%{type: {:c, _}}], _, _),
       do: "Nx announces complex eigenvalues, and answers with real ones"
 
@@ -146,13 +151,14 @@ if Code.ensure_loaded?(Nx) do
          do: "a number of more than 32 bits among sizes and strides"
 
     defp because(:wrong_value, %{name: name}, [%{type: {:c, _}} = t | _], _, _)
-         when name in [:sqrt, :rsqrt, :log, :log2, :log10] do
+         when name in [:sqrt, :rsqrt, :log, :log1p, :log2, :log10] do
       if t |> Nx.to_flat_list() |> Enum.any?(&(&1.im == 0)),
         do: "complex functions at their cut, where C goes by the sign of the zero"
     end
 
-    defp because(:wrong_value, %{name: :standard_deviation}, [%{type: {:c, _}}], _, _),
-      do: "complex functions at their cut, where C goes by the sign of the zero"
+    defp because(:wrong_value, %{name: name}, [%{type: {:c, _}} | _], _, _)
+         when name in [:standard_deviation, :variance, :covariance],
+         do: "squares of complex numbers cancel, and roots of what is left are at their cut"
 
     defp because(:wrong_value, %{name: name}, [%{type: {_, 16}} | _], _, _)
          when name in [:repeat, :steps],
