@@ -20,7 +20,7 @@ defmodule Mlx.Lower.Block do
   def lower(%Block.CumulativeProduct{} = block, out, [t]), do: Scan.scan(:cumprod, block, out, t)
   # Nx's own function refuses complex numbers in words.
   def lower(%name{}, _out, [%{type: {:c, _}}])
-      when name in [Block.CumulativeMin, Block.CumulativeMax],
+      when name in [Block.CumulativeMin, Block.CumulativeMax, Block.TopK],
       do: :default
 
   def lower(%Block.CumulativeMin{} = block, out, [t]), do: Scan.scan(:cummin, block, out, t)

@@ -33,9 +33,6 @@ if Code.ensure_loaded?(Nx) do
           "#{inspect(type)} #{inspect(shape)} #{inspect(few(a, type), limit: 24)} and not #{inspect(few(b, type), limit: 24)}"
     end
 
-    # Nx fails to inspect some tensors; the text has the stack in it.
-    defp differ({{:term, "#Inspect.Error" <> _}, {:term, "#Inspect.Error" <> _}}), do: nil
-
     defp differ({a, b}), do: "#{inspect(a, limit: 20)} and not #{inspect(b, limit: 20)}"
 
     defp few(binary, type), do: binary |> numbers(type) |> Enum.take(24)
@@ -74,14 +71,6 @@ if Code.ensure_loaded?(Nx) do
            {{:tensor, _, _, _, _, _} = a, {:tensor, _, _, _, _, _} = b}
          ),
          do: {:wrong_shape, "#{head(a)} instead of #{head(b)}"}
-
-    defp one(
-           _class,
-           _name,
-           _operands,
-           {{:term, "#Inspect.Error" <> _}, {:term, "#Inspect.Error" <> _}}
-         ),
-         do: nil
 
     defp one(_class, _name, _operands, {{:term, a}, {:term, b}}) when a == b, do: nil
 

@@ -164,6 +164,29 @@ if Code.ensure_loaded?(Nx) do
          when name in [:repeat, :steps],
          do: "exp of exp of half precision"
 
+    defp because(:wrong_value, %{name: name}, [%{type: {:c, _}} | _], _, _)
+         when name in [:repeat, :steps],
+         do: "complex functions at their cut, where C goes by the sign of the zero"
+
+    defp because(:wrong_value, %{name: :divide, args: args}, operands, _, _) do
+      if not tame?(operands) or Enum.any?(args, &is_atom/1),
+        do: "Nx.BinaryBackend loses the sign of what infinity or a zero divides"
+    end
+
+    # It becomes the greatest number, or NaN.
+    defp because(:wrong_value, %{args: args}, [%{type: {:f8_e4m3fn, 8}} | _], _, _) do
+      if Enum.any?(args, &(&1 in [:infinity, :neg_infinity])), do: "f8_e4m3fn has no infinity"
+    end
+
+    defp because(:raised, %{name: name}, operands, {:raised, %Mlx.Error{op: "from_binary"}, _}, _)
+         when name in [:pad, :pad_outer] do
+      if Enum.any?(operands, &(&1.type == {:c, 128})),
+        do: "Nx.BinaryBackend pads in the tensor's type and not in the merged one"
+    end
+
+    defp because(:did_not_raise, _, _, _, {:raised, %{message: "cannot merge name" <> _}, _}),
+      do: "a name that Nx lets through and then does not merge with itself"
+
     defp because(
            :raised,
            _,

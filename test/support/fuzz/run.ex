@@ -5,16 +5,12 @@ if Code.ensure_loaded?(Nx) do
     # Nx.BinaryBackend makes of the same operands, as one program with what came operation by
     # operation, and again.
 
-    alias Mlx.Fuzz.{Calls, Compare, Exceptions, Gen, Values}
+    import Mlx.Fuzz.Outcome
+
+    alias Mlx.Fuzz.{Calls, Compare, Compiled, Exceptions, Gen, Values}
     alias Mlx.Fuzz.Gen.{Ref, Step}
     alias Mlx.Fuzz.Values.Leaf
     alias Nx.Tensor, as: T
-
-    defmodule Finding do
-      @moduledoc false
-      # `step` is the number of the call; `text` what was seen and what is right.
-      defstruct [:kind, :step, :module, :name, :text]
-    end
 
     @type outcome :: {:ok, term, [tuple]} | {:raised, Exception.t() | tuple, list}
 
@@ -27,7 +23,7 @@ if Code.ensure_loaded?(Nx) do
       counted = Enum.zip(steps, outcomes)
 
       with {:ok, notes} <- verify(counted, shared),
-           :ok <- if(:compiled in ways, do: compiled(counted, shared), else: :ok),
+           :ok <- if(:compiled in ways, do: Compiled.check(counted, shared), else: :ok),
            :ok <- if(:again in ways, do: again(counted, steps, shared), else: :ok),
            :ok <- mailbox(steps) do
         {:ok, Enum.map(outcomes, &bits/1), notes}
@@ -58,18 +54,19 @@ if Code.ensure_loaded?(Nx) do
       apply(module, name, Enum.map(args, &Gen.fill(&1, operands)))
     end
 
-    defp built(%Leaf{on: {:shared, k}} = leaf, _done, shared),
+    @doc "An operand on its backend. `done` are the outcomes so far, in reverse."
+    def built(%Leaf{on: {:shared, k}} = leaf, _done, shared),
       do: Map.get_lazy(shared, k, fn -> built(%{leaf | on: :mlx}, [], shared) end)
 
-    defp built(%Leaf{on: :binary} = leaf, _done, _shared),
+    def built(%Leaf{on: :binary} = leaf, _done, _shared),
       do: Values.tensor(leaf, {Nx.BinaryBackend, []})
 
     # These stay on Nx.BinaryBackend, by the fallback policy.
-    defp built(%Leaf{type: {:c, 128}} = leaf, _done, _shared),
+    def built(%Leaf{type: {:c, 128}} = leaf, _done, _shared),
       do: Values.tensor(leaf, {Nx.BinaryBackend, []})
 
-    defp built(%Leaf{} = leaf, _done, _shared), do: Values.tensor(leaf, {Mlx.Backend, []})
-    defp built(%Ref{} = ref, done, _shared), do: done |> result(ref) |> part(ref)
+    def built(%Leaf{} = leaf, _done, _shared), do: Values.tensor(leaf, {Mlx.Backend, []})
+    def built(%Ref{} = ref, done, _shared), do: done |> result(ref) |> part(ref)
 
     # Results are in reverse.
     defp result(done, %Ref{step: step}) do
@@ -101,6 +98,8 @@ if Code.ensure_loaded?(Nx) do
 
     defp read(tuple) when is_tuple(tuple), do: tuple |> Tuple.to_list() |> read()
     defp read(list) when is_list(list), do: Enum.flat_map(list, &read/1)
+    # Nx fails to inspect some tensors; the text has the stack in it.
+    defp read("#Inspect.Error" <> _), do: [{:term, "#Inspect.Error"}]
     defp read(other), do: [{:term, other}]
 
     ## Nx.BinaryBackend
@@ -206,31 +205,6 @@ if Code.ensure_loaded?(Nx) do
 
     defp numbers(_step, operands, _class), do: operands
 
-    # Where Nx.BinaryBackend itself raises, for the values of its operands, Nx specifies nothing.
-    defp opinion?(stack) do
-      Enum.any?(stack, fn {module, name, _, _} ->
-        (module in [Nx.BinaryBackend, Nx.BinaryBackend.Matrix, Nx.BinaryBackend.Bits] and
-           name != :block) or
-          module in [Complex, Nx.Floating]
-      end)
-    end
-
-    defp ours?(stack) do
-      Enum.any?(stack, fn {module, _, _, _} ->
-        name = Atom.to_string(module)
-
-        String.starts_with?(name, "Elixir.Mlx.") and
-          not String.starts_with?(name, "Elixir.Mlx.Fuzz")
-      end)
-    end
-
-    defp documented?(%Mlx.Error{kind: kind}),
-      do: kind not in [:panic, :not_loaded, :stopped]
-
-    defp documented?(%ArgumentError{}), do: true
-    defp documented?(%ArithmeticError{message: "Complex.atan2" <> _}), do: true
-    defp documented?(_error), do: false
-
     defp sizes(read) do
       Enum.find_value(read, :ok, fn
         {:tensor, {_, size} = type, shape, _, _, binary} ->
@@ -257,136 +231,6 @@ if Code.ensure_loaded?(Nx) do
 
     defp place(_step, _operands, _value), do: :ok
 
-    ## As one program
-
-    defp compiled(counted, shared) do
-      steps = Enum.map(counted, &elem(&1, 0))
-
-      if Enum.all?(steps, &Calls.compiled?(&1.name)) do
-        leaves = steps |> Enum.flat_map(&elem(Gen.leaves(&1.args), 0)) |> Enum.uniq()
-
-        {constants, inputs} =
-          leaves |> Enum.filter(&is_struct(&1, Leaf)) |> Enum.split_with(&(&1.on == :binary))
-
-        # A number is where the operations of Nx and of its expressions differ.
-        tensors = inputs |> Enum.map(&built(&1, [], shared)) |> List.to_tuple()
-        fun = fn inputs -> program(steps, leaves_map(constants, inputs, tensors)) end
-        run_compiled(counted, fun_of(fun, inputs), tensors)
-      else
-        :ok
-      end
-    end
-
-    defp leaves_map(constants, inputs, _tensors),
-      do: Map.merge(Map.new(constants, &{&1, Values.tensor(&1, {Nx.BinaryBackend, []})}), inputs)
-
-    defp fun_of(fun, inputs) do
-      fn tuple -> fun.(inputs |> Enum.zip(Tuple.to_list(tuple)) |> Map.new()) end
-    end
-
-    defp program(steps, leaves) do
-      steps
-      |> Enum.reduce([], fn step, done ->
-        value =
-          call(step, fn
-            %Leaf{} = leaf -> Map.fetch!(leaves, leaf)
-            %Ref{} = ref -> done |> Enum.at(length(done) - 1 - ref.step) |> part(ref)
-          end)
-
-        [value | done]
-      end)
-      |> Enum.reverse()
-      |> List.to_tuple()
-      |> containers()
-    end
-
-    # Nx.split and others answer lists.
-    defp containers(list) when is_list(list),
-      do: list |> Enum.map(&containers/1) |> List.to_tuple()
-
-    defp containers(tuple) when is_tuple(tuple), do: tuple |> Tuple.to_list() |> containers()
-    defp containers(other), do: other
-
-    defp run_compiled(counted, fun, tensors) do
-      raised =
-        Enum.find_value(counted, fn {_, outcome} ->
-          match?({:raised, _, _}, outcome) && outcome
-        end)
-
-      {last, _} = List.last(counted)
-      index = length(counted) - 1
-
-      Enum.reduce_while([false, true], :ok, fn fuse, :ok ->
-        outcome =
-          attempt(fn -> Nx.Defn.jit_apply(fun, [tensors], compiler: Mlx.Compiler, fuse: fuse) end)
-
-        case against(counted, raised, outcome, fuse) do
-          :ok ->
-            {:cont, :ok}
-
-          {kind, text} ->
-            if elsewhere?(counted) or nx?(outcome, fun, tensors) or
-                 Exceptions.compiled(kind, counted, outcome),
-               do: {:cont, :ok},
-               else: {:halt, finding(kind, last, index, text)}
-        end
-      end)
-    end
-
-    defp against(counted, nil, {:ok, _, read}, fuse) do
-      wanted = Enum.flat_map(counted, fn {_, {:ok, _, read}} -> read end)
-
-      case Compare.same_bits(read, wanted) do
-        :ok -> :ok
-        text -> {if(fuse, do: :fused_differs, else: :compiled_differs), text}
-      end
-    end
-
-    defp against(_counted, nil, {:raised, error, stack}, fuse),
-      do: {:compiled_raises, "fuse: #{fuse} raised #{show_error(error)}#{where(stack)}"}
-
-    # What depends on values is raised by operations, and not by programs.
-    defp against(_counted, {:raised, error, stack}, {:ok, _, read}, _fuse) do
-      if ours?(stack) or opinion?(stack),
-        do: :ok,
-        else:
-          {:compiled_accepts,
-           "gave #{show(read)}, where the operation raised #{show_error(error)}"}
-    end
-
-    defp against(_counted, {:raised, error, stack}, {:raised, other, other_stack}, _fuse) do
-      if ours?(stack) or error_kind(error) == error_kind(other) or documented?(other),
-        do: :ok,
-        else:
-          {:compiled_exception,
-           "raised #{show_error(other)}#{where(other_stack)}, not #{show_error(error)}"}
-    end
-
-    # What has operands on Nx.BinaryBackend only was computed there.
-    defp elsewhere?(counted) do
-      Enum.any?(counted, fn {step, _} ->
-        step.args |> Gen.leaves() |> elem(0) |> Enum.any?(&match?(%Leaf{on: :binary}, &1))
-      end)
-    end
-
-    # What Nx itself raises while it traces the function, and what it computes otherwise there:
-    # x / 1 is x, and numbers take the type of the operand beside them.
-    defp nx?({:raised, error, _}, fun, tensors) do
-      case attempt(fn ->
-             Nx.Defn.jit_apply(fun, [tensors], compiler: Nx.Defn.Evaluator) && nil
-           end) do
-        {:raised, other, _} -> error_kind(error) == error_kind(other)
-        _ -> false
-      end
-    end
-
-    defp nx?({:ok, _, read}, fun, tensors) do
-      case attempt(fn -> Nx.Defn.jit_apply(fun, [tensors], compiler: Nx.Defn.Evaluator) end) do
-        {:ok, _, evaluated} -> Compare.same_bits(read, evaluated) == :ok
-        _ -> false
-      end
-    end
-
     ## Again
 
     defp again(counted, steps, shared) do
@@ -412,48 +256,6 @@ if Code.ensure_loaded?(Nx) do
         message -> "a message is left: #{inspect(message, limit: 10)} " <> flush()
       after
         0 -> ""
-      end
-    end
-
-    ## Words
-
-    defp finding(kind, step, index, text),
-      do: %Finding{kind: kind, step: index, module: step.module, name: step.name, text: text}
-
-    @doc "What kind of error it is."
-    def error_kind(%module{}), do: module
-    def error_kind({kind, _reason}), do: kind
-
-    defp show(read) do
-      Enum.map_join(read, ", ", fn
-        {:tensor, type, shape, names, axes, binary} ->
-          values = Compare.numbers(binary, type) |> Enum.take(24)
-
-          more =
-            if axes == [] and Enum.all?(names, &is_nil/1),
-              do: "",
-              else: " #{inspect({names, axes})}"
-
-          "#{Nx.Type.to_string(type)}#{inspect(Tuple.to_list(shape))}#{more} #{inspect(values, limit: 24)}"
-
-        {:term, term} ->
-          inspect(term, limit: 12)
-      end)
-    end
-
-    defp show_error(%module{} = error),
-      do: "#{inspect(module)} (#{error |> Exception.message() |> String.slice(0, 300)})"
-
-    defp show_error(other), do: inspect(other, limit: 8)
-
-    defp where(stack) do
-      case stack do
-        [{module, name, arity, location} | _] ->
-          arity = if is_list(arity), do: length(arity), else: arity
-          " in #{inspect(module)}.#{name}/#{arity}:#{location[:line]}"
-
-        _ ->
-          ""
       end
     end
   end

@@ -5,7 +5,7 @@ if Code.ensure_loaded?(Nx) do
     # them at the same time, on the shared worker and on streams of their own, with some tensors in
     # common. Between rounds nothing runs, so memory can be counted, and some cases are run again alone.
 
-    alias Mlx.Fuzz.{Code, Gen, Report, Run, Shrink, Values}
+    alias Mlx.Fuzz.{Code, Gen, Report, Smallest, Values}
     alias Mlx.Fuzz.Run.Finding
 
     @defaults [seed: 1, calls: 10_000, minutes: nil, processes: 4, timeout: 30_000] ++
@@ -105,16 +105,7 @@ if Code.ensure_loaded?(Nx) do
     @doc "The case number `index`: its steps, and what came of them."
     def one(%{opts: opts, shared: shared}, index) do
       steps = Gen.chain(opts.seed, index, opts.only)
-      {steps, check(steps, ways(index), shared)}
-    end
-
-    defp check(steps, ways, shared) do
-      Run.check(steps, ways, shared)
-    rescue
-      error ->
-        text = Exception.format(:error, error, __STACKTRACE__)
-        step = List.last(steps)
-        %Finding{kind: :fuzzer, step: 0, module: step.module, name: step.name, text: text}
+      {steps, Smallest.check(steps, ways(index), shared)}
     end
 
     @doc "The ways in which the case number `index` is run."
@@ -206,26 +197,9 @@ if Code.ensure_loaded?(Nx) do
       if Report.known?(report, finding) do
         Report.found(report, index, finding, nil)
       else
-        line = smallest(Gen.chain(state.opts.seed, index, state.opts.only), finding)
+        line = Smallest.line(Gen.chain(state.opts.seed, index, state.opts.only), finding)
         unless state.opts.quiet, do: IO.puts(Report.text(finding, state.opts.seed, index, line))
         Report.found(report, index, finding, line)
-      end
-    end
-
-    @doc "The line of the smallest chain in which the same call fails in the same way."
-    def smallest(steps, %Finding{kind: kind, module: module, name: name}) do
-      ways = [:compiled, :again]
-      same? = &match?(%Finding{kind: ^kind, module: ^module, name: ^name}, check(&1, ways, %{}))
-      # In a process of its own: it may hang.
-      task =
-        Task.async(fn ->
-          Nx.default_backend(Mlx.Backend)
-          Shrink.run(steps, same?)
-        end)
-
-      case Task.yield(task, 30_000) || Task.shutdown(task, :brutal_kill) do
-        {:ok, steps} -> Code.line(steps)
-        _ -> Code.line(steps)
       end
     end
 
