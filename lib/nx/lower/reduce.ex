@@ -41,7 +41,7 @@ defmodule Mlx.Lower.Reduce do
   end
 
   defp reduce(_op, tree, [], _keep), do: tree
-  defp reduce(op, tree, axes, keep), do: {{op, axes, keep == true}, [tree]}
+  defp reduce(op, tree, axes, keep), do: {{op, axes, !!keep}, [tree]}
 
   # MLX takes the first of equals and passes over NaN. Where there is NaN, Nx's result points to one:
   # to the last, as Nx.BinaryBackend's does.
