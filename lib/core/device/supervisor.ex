@@ -22,7 +22,7 @@ defmodule Mlx.Device.Supervisor do
 
     case DynamicSupervisor.start_child(__MODULE__, {Worker, device}) do
       {:ok, _} -> :ok
-      {:error, {:already_started, _}} -> :ok
+      {:error, {:already_started, pid}} -> Worker.publish(pid)
       {:error, {%{__exception__: true} = error, _stacktrace}} -> raise error
       {:error, reason} -> raise Mlx.Error, kind: :native, op: "device", message: inspect(reason)
     end

@@ -19,8 +19,12 @@ use crate::task::Task;
 /// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
 const LAZY_OPS: usize = 512;
 const LAZY_BYTES: usize = 256 << 20;
+/// What is worth a look at how much there is.
+const LARGE: usize = 1 << 20;
 /// Growth of active memory, in bytes and as a share, that asks the callers to collect garbage.
 const GROWTH: usize = 64 << 20;
+/// The growth that does so where hardly any memory is left.
+const LAST_GROWTH: usize = 8 << 20;
 
 /// What a job may use: it lives on the worker's thread.
 pub struct Context {
@@ -70,6 +74,8 @@ impl Context {
         self.bytes += bytes;
         if self.bytes > LAZY_BYTES {
             self.settle();
+        } else if bytes > LARGE {
+            self.measure();
         }
     }
 
@@ -139,7 +145,9 @@ impl Context {
     /// Garbage collection knows nothing of native memory; asks for one when that has grown.
     fn measure(&mut self) {
         let active = memory::active();
-        if active > self.mark + self.mark / 4 + GROWTH {
+        let left = memory::largest_array().saturating_sub(self.mark);
+        let growth = (self.mark / 4 + GROWTH).min((left / 2).max(LAST_GROWTH));
+        if active > self.mark + growth {
             self.pressure.store(true, Ordering::Relaxed);
             self.mark = active;
         } else if active < self.mark {

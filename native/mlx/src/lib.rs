@@ -45,6 +45,7 @@ mod task;
 mod thread;
 #[allow(unsafe_code)]
 pub mod version;
+mod wanted;
 pub mod worker;
 
 pub use array::{Array, Bytes};

@@ -15,6 +15,7 @@ use std::thread;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
+use crate::memory;
 use crate::message::Message;
 use crate::queue::{Next, Queue};
 use crate::stream::{Device, Streams};
@@ -130,6 +131,7 @@ pub(crate) fn assign(device: Device, mut assignment: Assignment) -> Result<()> {
 
 /// One worker after the other, with the same streams.
 fn live(device: Device, first: Assignment) {
+    memory::limit_thread();
     let streams = match Streams::new(device) {
         Ok(streams) => Rc::new(streams),
         Err(error) => {
@@ -209,7 +211,7 @@ fn work(state: &State, context: &mut Option<Context>) {
         }
         let weight = message.weight();
         match message {
-            Message::Run(run) => run.run(context.as_mut(), &state.stopped),
+            Message::Run(run) => run.run(context.as_mut(), state),
             Message::Attend(attend) => attend.begin(context.as_mut()),
             Message::Answer(number, answer) => {
                 if let Some(context) = context {

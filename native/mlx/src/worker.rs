@@ -92,6 +92,11 @@ impl Input {
         self.0.note();
     }
 
+    /// The promise, if it counts as read as long as this lives.
+    pub(crate) fn counted(&self) -> Option<&Arc<Promise>> {
+        self.1.is_none().then_some(&self.0)
+    }
+
     pub(crate) fn replace(&self, array: Array) {
         self.0.replace(array);
     }

@@ -11,7 +11,7 @@ use crate::terms::{ArrayRef, BytesRef, DeviceTerm, Failure, WorkerRef, atoms, re
 /// The BEAM keeps binaries up to this size on a process's heap, where nothing else may hold them.
 const HEAP_BINARY: usize = 64;
 
-/// An array with the binary's bytes. `[array]`, `:busy` or an error.
+/// An array with the binary's bytes. `[array]`, `{:pressure, [array]}`, `:busy` or an error.
 #[rustler::nif]
 fn from_binary<'a>(
     env: Env<'a>,
@@ -21,18 +21,13 @@ fn from_binary<'a>(
     binary: Term<'a>,
 ) -> Term<'a> {
     match make(&worker.0, dtype, shape, binary) {
-        Ok(Some(array)) => vec![array].encode(env),
+        Ok(Some(array)) => handles(env, [array], &worker.0, worker.0.take_pressure()),
         Ok(None) => atoms::busy().encode(env),
         Err(error) => Failure(error).encode(env),
     }
 }
 
-fn make(
-    worker: &Worker,
-    dtype: Dtype,
-    shape: Term,
-    binary: Term,
-) -> Result<Option<ResourceArc<ArrayRef>>> {
+fn make(worker: &Worker, dtype: Dtype, shape: Term, binary: Term) -> Result<Option<Arc<Promise>>> {
     let op = "from_binary";
     let shape = decode_shape(op, shape)?;
     let bytes: Binary = binary
@@ -54,7 +49,7 @@ fn make(
             })
         })
     };
-    Ok(promise.ok().map(|promise| ArrayRef::new(promise, worker)))
+    Ok(promise.ok())
 }
 
 pub(super) fn decode_shape(op: &'static str, shape: Term) -> Result<Shape> {
