@@ -150,6 +150,7 @@ defmodule Mlx.Native do
         attended(ref, run, worker, handler)
 
       {^ref, {:ok, arrays}} ->
+        if NIF.run_pressure(run), do: collect(arrays)
         arrays
 
       {^ref, {:error, failure}} ->
@@ -194,7 +195,13 @@ defmodule Mlx.Native do
 
   @doc "The values, at most `limit` elements of them. Waits."
   @spec to_binary(array, non_neg_integer | nil) :: binary
-  def to_binary(array, limit \\ nil), do: await(to_binary_async, [array, limit])
+  def to_binary(array, limit \\ nil) do
+    await(to_binary_async, [array, limit])
+  rescue
+    error in Error ->
+      make_memory(error, __STACKTRACE__)
+      await(to_binary_async, [array, limit])
+  end
 
   @doc "Computes the arrays and waits."
   @spec eval([array]) :: :ok
@@ -205,14 +212,27 @@ defmodule Mlx.Native do
 
     case Enum.split_with(rest, &NIF.worker_owns(worker, &1)) do
       {_, []} ->
-        true = await(eval_async, [arrays])
-        :ok
+        evaluate(arrays)
 
       {same, others} ->
         eval([first | same])
         eval(others)
     end
   end
+
+  defp evaluate(arrays) do
+    true = await(eval_async, [arrays])
+    :ok
+  rescue
+    error in Error ->
+      make_memory(error, __STACKTRACE__)
+      true = await(eval_async, [arrays])
+      :ok
+  end
+
+  # What was refused for want of memory can be tried again, once garbage no longer holds any.
+  defp make_memory(%{kind: :out_of_memory}, _stacktrace), do: :erlang.garbage_collect()
+  defp make_memory(error, stacktrace), do: reraise(error, stacktrace)
 
   @doc "The type and the shape. Waits."
   @spec describe(array) :: {Mlx.Array.type(), tuple}
@@ -331,16 +351,20 @@ defmodule Mlx.Native do
 
   defp promised(arrays) when is_list(arrays), do: settle(arrays)
 
-  # What the BEAM sees of an array is a few words, so its collector must be told.
   defp promised({:pressure, arrays}) do
-    for array <- Enum.take(arrays, 1),
-        do: Event.memory(%{cause: :pressure, device: device(array)})
-
-    :erlang.garbage_collect()
+    collect(arrays)
     settle(arrays)
   end
 
   defp promised({:error, failure}), do: raise_failure(failure)
+
+  # What the BEAM sees of an array is a few words, so its collector must be told.
+  defp collect(arrays) do
+    for array <- Enum.take(arrays, 1),
+        do: Event.memory(%{cause: :pressure, device: device(array)})
+
+    :erlang.garbage_collect()
+  end
 
   defp settle(arrays) do
     case Process.get({Mlx, :dispatch}) || :persistent_term.get({Mlx, :dispatch}, :async) do

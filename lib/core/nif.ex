@@ -118,6 +118,9 @@ defmodule Mlx.NIF do
   @spec run_answer(run, [array]) :: :ok | :scattered | failure
   def run_answer(_run, _arrays), do: not_loaded()
 
+  @spec run_pressure(run) :: boolean
+  def run_pressure(_run), do: not_loaded()
+
   @spec run_abandon(run) :: :ok
   def run_abandon(_run), do: not_loaded()
 

@@ -5,20 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::array::Array;
 use crate::control;
 use crate::error::Result;
 use crate::memory;
+use crate::pressure::Pressure;
 use crate::promise::Promise;
 use crate::stream::{Device, Streams};
 use crate::task::Task;
 
 /// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
 const LAZY_OPS: usize = 512;
-const LAZY_BYTES: usize = 256 << 20;
+pub(crate) const LAZY_BYTES: usize = 256 << 20;
 /// What is worth a look at how much there is.
 const LARGE: usize = 1 << 20;
 /// Growth of active memory, in bytes and as a share, that asks the callers to collect garbage.
@@ -33,7 +33,7 @@ pub struct Context {
     /// Runs that are attended, by number.
     pub(crate) tasks: BTreeMap<u64, Task>,
     /// Tells the callers to collect garbage.
-    pressure: Arc<AtomicBool>,
+    pressure: Arc<Pressure>,
     /// Results that may be unevaluated.
     lazy: Vec<Weak<Promise>>,
     ops: usize,
@@ -43,7 +43,7 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(streams: Rc<Streams>, pressure: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(streams: Rc<Streams>, pressure: Arc<Pressure>) -> Self {
         Self {
             streams,
             tasks: BTreeMap::new(),
@@ -148,9 +148,10 @@ impl Context {
         let left = memory::largest_array().saturating_sub(self.mark);
         let growth = (self.mark / 4 + GROWTH).min((left / 2).max(LAST_GROWTH));
         if active > self.mark + growth {
-            self.pressure.store(true, Ordering::Relaxed);
+            self.pressure.raise();
             self.mark = active;
         } else if active < self.mark {
+            self.pressure.ease();
             self.mark = active;
         }
     }

@@ -35,6 +35,7 @@ mod message;
 pub mod ops;
 #[allow(unsafe_code)]
 pub mod pointer;
+mod pressure;
 pub mod program;
 pub mod promise;
 mod queue;

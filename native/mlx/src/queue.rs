@@ -69,6 +69,16 @@ impl<T> Queue<T> {
         self.wake(NAPPING);
     }
 
+    /// Whether nothing more will be sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Has the receiver woken by all that is sent, for it waits for something else from now on.
+    pub(crate) fn leave(&self) {
+        self.state.store(ASLEEP, Ordering::SeqCst);
+    }
+
     fn wake(&self, from: u8) {
         // Either this sees the receiver's state, or the receiver sees the item: both write first
         // and then read, with a fence between.

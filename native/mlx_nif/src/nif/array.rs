@@ -1,9 +1,10 @@
 //! Arrays: made from binaries, read, evaluated, freed.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use mlx::{Alive, Array, Dtype, Input, Promise, Result, Shape, Worker};
-use rustler::{Atom, Binary, Encoder, Env, OwnedEnv, ResourceArc, Term};
+use rustler::{Atom, Binary, Encoder, Env, LocalPid, OwnedEnv, ResourceArc, Term};
 
 use crate::reply::Caller;
 use crate::terms::{ArrayRef, BytesRef, DeviceTerm, Failure, WorkerRef, atoms, reason};
@@ -21,7 +22,7 @@ fn from_binary<'a>(
     binary: Term<'a>,
 ) -> Term<'a> {
     match make(&worker.0, dtype, shape, binary) {
-        Ok(Some(array)) => handles(env, [array], &worker.0, worker.0.take_pressure()),
+        Ok(Some(array)) => handles(env, [array], &worker.0, has_pressure(&worker.0, env.pid())),
         Ok(None) => atoms::busy().encode(env),
         Err(error) => Failure(error).encode(env),
     }
@@ -131,7 +132,7 @@ fn copy_async<'a>(
     array: ResourceArc<ArrayRef>,
     worker: ResourceArc<WorkerRef>,
 ) -> Term<'a> {
-    let (from, device) = (array.worker.clone(), worker.0.device());
+    let (from, device, pid) = (array.worker.clone(), worker.0.device(), env.pid());
     read(
         env,
         reference,
@@ -139,7 +140,7 @@ fn copy_async<'a>(
         move |context, inputs| context.detach(&inputs[0].get()?, device),
         move |env, copy| {
             let copy = [Promise::ready(copy)];
-            handles(env, copy, &worker.0, from.take_pressure())
+            handles(env, copy, &worker.0, has_pressure(&from, pid))
         },
     )
 }
@@ -161,6 +162,15 @@ pub(super) fn handles<'a>(
     } else {
         arrays.encode(env)
     }
+}
+
+/// Whether the process is to collect its garbage.
+pub(super) fn has_pressure(worker: &Worker, pid: LocalPid) -> bool {
+    worker.take_pressure(|| {
+        let mut hasher = DefaultHasher::new();
+        pid.hash(&mut hasher);
+        hasher.finish()
+    })
 }
 
 /// Posts a job that reads arrays of one worker and answers the caller. `:ok` or an error.
@@ -213,6 +223,10 @@ pub(super) fn ask<'a, T: 'static>(
     job: impl FnOnce(&mut mlx::Context) -> Result<T> + Send + 'static,
     encode: impl for<'b> FnOnce(Env<'b>, T) -> Term<'b> + Send + 'static,
 ) -> Term<'a> {
+    // Its thread may be busy with another worker by now.
+    if worker.is_stopped() {
+        return Failure(mlx::Error::Stopped).encode(env);
+    }
     let caller = Caller::new(env, reference);
     let pid = env.pid();
     worker.call(
