@@ -9,6 +9,9 @@ defmodule Mlx.Native do
   @type worker :: NIF.worker()
   @type program :: NIF.program()
 
+  # How often what there was no memory for is tried again.
+  @tries 2
+
   defmacrop answered(ref) do
     quote do
       receive do
@@ -195,12 +198,14 @@ defmodule Mlx.Native do
 
   @doc "The values, at most `limit` elements of them. Waits."
   @spec to_binary(array, non_neg_integer | nil) :: binary
-  def to_binary(array, limit \\ nil) do
+  def to_binary(array, limit \\ nil), do: to_binary(array, limit, @tries)
+
+  defp to_binary(array, limit, tries) do
     await(to_binary_async, [array, limit])
   rescue
     error in Error ->
-      make_memory(error, __STACKTRACE__)
-      await(to_binary_async, [array, limit])
+      make_memory(error, tries, __STACKTRACE__)
+      to_binary(array, limit, tries - 1)
   end
 
   @doc "Computes the arrays and waits."
@@ -212,7 +217,7 @@ defmodule Mlx.Native do
 
     case Enum.split_with(rest, &NIF.worker_owns(worker, &1)) do
       {_, []} ->
-        evaluate(arrays)
+        evaluate(arrays, @tries)
 
       {same, others} ->
         eval([first | same])
@@ -220,19 +225,23 @@ defmodule Mlx.Native do
     end
   end
 
-  defp evaluate(arrays) do
+  defp evaluate(arrays, tries) do
     true = await(eval_async, [arrays])
     :ok
   rescue
     error in Error ->
-      make_memory(error, __STACKTRACE__)
-      true = await(eval_async, [arrays])
-      :ok
+      make_memory(error, tries, __STACKTRACE__)
+      evaluate(arrays, tries - 1)
   end
 
-  # What was refused for want of memory can be tried again, once garbage no longer holds any.
-  defp make_memory(%{kind: :out_of_memory}, _stacktrace), do: :erlang.garbage_collect()
-  defp make_memory(error, stacktrace), do: reraise(error, stacktrace)
+  # What was refused for want of memory can be tried again, once garbage no longer holds any. The
+  # BEAM may destroy what a collection found only some time after it.
+  defp make_memory(%{kind: :out_of_memory}, tries, _stacktrace) when tries > 0 do
+    :erlang.garbage_collect()
+    Process.sleep(10)
+  end
+
+  defp make_memory(error, _tries, stacktrace), do: reraise(error, stacktrace)
 
   @doc "The type and the shape. Waits."
   @spec describe(array) :: {Mlx.Array.type(), tuple}

@@ -53,8 +53,11 @@ defmodule Mlx.Faults do
     result
   end
 
-  defp settle do
+  @doc "Has what was dropped freed."
+  def settle do
     :erlang.garbage_collect()
+    # The BEAM destroys some time after that what it found.
+    Process.sleep(1)
     Mlx.Device.sync(:cpu)
     true
   end
