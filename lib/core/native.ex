@@ -27,14 +27,24 @@ defmodule Mlx.Native do
   # No timeout: a worker answers everything it was posted, also when it is stopped, and a late
   # answer would stay in the mailbox for good.
   defmacrop await(nif, args) do
+    quote do
+      case outcome(unquote(nif), unquote(args)) do
+        {:ok, value} -> value
+        {:error, failure} -> raise_failure(failure)
+      end
+    end
+  end
+
+  # Nor is there a `try` around it, which would have the BEAM look through the mailbox after all.
+  defmacrop outcome(nif, args) do
     {name, _, _} = nif
 
     quote do
       ref = make_ref()
 
       case NIF.unquote(name)(ref, unquote_splicing(args)) do
-        :ok -> answered(ref)
-        {:error, failure} -> raise_failure(failure)
+        :ok -> receive do: ({^ref, outcome} -> outcome)
+        {:error, _failure} = error -> error
       end
     end
   end
@@ -201,11 +211,14 @@ defmodule Mlx.Native do
   def to_binary(array, limit \\ nil), do: to_binary(array, limit, @tries)
 
   defp to_binary(array, limit, tries) do
-    await(to_binary_async, [array, limit])
-  rescue
-    error in Error ->
-      make_memory(error, tries, __STACKTRACE__)
-      to_binary(array, limit, tries - 1)
+    case outcome(to_binary_async, [array, limit]) do
+      {:ok, binary} ->
+        binary
+
+      {:error, failure} ->
+        make_memory(failure, tries)
+        to_binary(array, limit, tries - 1)
+    end
   end
 
   @doc "Computes the arrays and waits."
@@ -226,22 +239,24 @@ defmodule Mlx.Native do
   end
 
   defp evaluate(arrays, tries) do
-    true = await(eval_async, [arrays])
-    :ok
-  rescue
-    error in Error ->
-      make_memory(error, tries, __STACKTRACE__)
-      evaluate(arrays, tries - 1)
+    case outcome(eval_async, [arrays]) do
+      {:ok, true} ->
+        :ok
+
+      {:error, failure} ->
+        make_memory(failure, tries)
+        evaluate(arrays, tries - 1)
+    end
   end
 
   # What was refused for want of memory can be tried again, once garbage no longer holds any. The
   # BEAM may destroy what a collection found only some time after it.
-  defp make_memory(%{kind: :out_of_memory}, tries, _stacktrace) when tries > 0 do
+  defp make_memory(failure, tries) when elem(failure, 0) == :out_of_memory and tries > 0 do
     :erlang.garbage_collect()
     Process.sleep(10)
   end
 
-  defp make_memory(error, _tries, stacktrace), do: reraise(error, stacktrace)
+  defp make_memory(failure, _tries), do: raise_failure(failure)
 
   @doc "The type and the shape. Waits."
   @spec describe(array) :: {Mlx.Array.type(), tuple}

@@ -60,7 +60,11 @@ fn nothing_is_had_beyond_the_limit_and_all_goes_on() {
     }
     memory::set_limit(limit).unwrap();
     assert_eq!(side_by_side(&w, &x, 5).unwrap(), [0.0]);
-    call(&w, |context| Ok(context.settle())).unwrap();
+    call(&w, |context| {
+        context.settle();
+        Ok(())
+    })
+    .unwrap();
     assert!(
         memory::active() <= before + 1000,
         "{} {before}",

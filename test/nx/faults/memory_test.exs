@@ -66,7 +66,7 @@ defmodule Mlx.Faults.MemoryTest do
       end)
     end)
 
-    assert :counters.get(refused, 1) > 10
+    assert :counters.get(refused, 1) > 0
     inject(:allocation_refused, :counters.get(refused, 1))
   end
 
@@ -98,7 +98,7 @@ defmodule Mlx.Faults.MemoryTest do
         binary = Nx.to_binary(x)
         step = step(unquote(way), x, binary)
         step.(0)
-        count = min(2_000, rounds(400))
+        count = min(2_000, rounds(200))
         Memory.reset_peak()
         before = Memory.info().active
 
