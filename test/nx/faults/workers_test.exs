@@ -20,6 +20,15 @@ defmodule Mlx.Faults.WorkersTest do
     {Nx.to_flat_list(compiled), [square - number, square + number]}
   end
 
+  defp works?(number) do
+    {got, wanted} = work(number)
+    got == wanted
+  rescue
+    error in Mlx.Error -> error.kind != :stopped && reraise(error, __STACKTRACE__)
+  end
+
+  defp device_process, do: Process.whereis(Device.Worker.name(:cpu))
+
   # Keeps a worker busy for a while.
   defp occupy(worker) do
     x = Native.from_binary(worker, {:f, 32}, {256, 256}, :binary.copy(<<0::32>>, 256 * 256))
@@ -72,9 +81,10 @@ defmodule Mlx.Faults.WorkersTest do
             assert eventually(alive?), "#{inspect(id)} is not there again"
           end
 
-          work(round)
+          # The process that the killed supervisor left may only now be about to end.
+          assert eventually(fn -> works?(round) and device_process() != nil end)
           inject(:child_killed)
-          Process.exit(Process.whereis(Device.Worker.name(:cpu)), :kill)
+          Process.exit(device_process(), :kill)
         end
       end)
     end)
