@@ -17,7 +17,8 @@ static CORES: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
 
 /// Has `each` done for all of `0..count`, in ranges of `chunk` if other cores take part. `work` is
 /// what an element takes, about as much as that many additions.
-pub(crate) fn share(count: usize, work: usize, chunk: usize, each: impl Fn(Range<usize>) + Sync) {
+// Not generic: rayon's share of the code is large.
+pub(crate) fn share(count: usize, work: usize, chunk: usize, each: &(dyn Fn(Range<usize>) + Sync)) {
     let is_shared = count > chunk && count.saturating_mul(work) >= SHARED;
     let Some(cores) = is_shared.then(|| CORES.as_ref()).flatten() else {
         return each(0..count);

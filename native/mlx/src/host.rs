@@ -15,6 +15,7 @@ pub(crate) use convert::{Converted, convert};
 pub(crate) use reduce::{Reduction, reduce};
 
 use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -30,7 +31,7 @@ use crate::isa::{self, Job, Level};
 use crate::kernel::{self, Loop};
 use crate::stream::{Device, Stream};
 
-/// How many elements a function is given at once.
+/// How many elements are held at once.
 const MOST: usize = 256;
 /// About how many additions a function takes.
 const WORK: usize = 8;
@@ -42,9 +43,8 @@ pub(crate) trait Function {
 
     fn of(x: Self::In) -> Self::Out;
 
-    /// The function of each element, of which there are at most [`MOST`].
-    #[inline(always)]
-    fn all<const FMA: bool>(from: &[Self::In], to: &mut [Self::Out]) {
+    /// The function of each element.
+    fn all(from: &[Self::In], to: &mut [Self::Out]) {
         for (to, x) in to.iter_mut().zip(from) {
             *to = Self::of(*x);
         }
@@ -80,11 +80,8 @@ impl<F: Function> Elements<F> {
     }
 }
 
-impl<F: Function> Job for Elements<F> {
-    const WIDEST: Level = Level::Avx512;
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
+impl<F: Function> Elements<F> {
+    fn each(&self) {
         let mut held = [F::In::default(); MOST];
         for first in (0..self.size).step_by(MOST) {
             let held = &mut held[..MOST.min(self.size - first)];
@@ -94,7 +91,7 @@ impl<F: Function> Job for Elements<F> {
             }
             // SAFETY: there is room for the function of each, and nobody else has it.
             let to = unsafe { std::slice::from_raw_parts_mut(self.to.add(first), held.len()) };
-            F::all::<FMA>(held, to);
+            F::all(held, to);
         }
     }
 }
@@ -116,11 +113,7 @@ unsafe extern "C" fn run<F: Function>(
         to: to.cast(),
         size,
     };
-    let each = || {
-        cores::share(size, WORK, 16 * MOST, |range| {
-            isa::run(elements.part(range))
-        })
-    };
+    let each = || cores::share(size, WORK, 16 * MOST, &|range| elements.part(range).each());
     // No function panics; a panic would end the process here, in the middle of C++.
     if catch_unwind(AssertUnwindSafe(each)).is_err() {
         // SAFETY: as the caller says, and all zeros is a number of every type.
@@ -156,20 +149,34 @@ pub(crate) trait Real {
     }
 
     /// The function of each element.
+    fn f32s(from: &[f32], to: &mut [f32]) {
+        for (to, x) in to.iter_mut().zip(from) {
+            *to = Self::f32(*x);
+        }
+    }
+}
+
+/// Numbers, and room for a function of each.
+struct Singles<'a, R>(&'a [f32], &'a mut [f32], PhantomData<R>);
+
+impl<R: Real> Job for Singles<'_, R> {
+    const WIDEST: Level = Level::Avx512;
+
     #[inline(always)]
-    fn f32s<const FMA: bool>(from: &[f32], to: &mut [f32]) {
+    fn run<const FMA: bool>(self) {
+        let Self(from, to, _) = self;
         if !FMA {
             for (to, x) in to.iter_mut().zip(from) {
-                *to = Self::f32(*x);
+                *to = R::f32(*x);
             }
             return;
         }
         for (to, x) in to.iter_mut().zip(from) {
-            *to = Self::lane(*x);
+            *to = R::lane(*x);
         }
-        if from.iter().fold(false, |any, x| any | Self::is_rare(*x)) {
-            for (to, x) in to.iter_mut().zip(from).filter(|(_, x)| Self::is_rare(**x)) {
-                *to = Self::f32(*x);
+        if from.iter().fold(false, |any, x| any | R::is_rare(*x)) {
+            for (to, x) in to.iter_mut().zip(from).filter(|(_, x)| R::is_rare(**x)) {
+                *to = R::f32(*x);
             }
         }
     }
@@ -177,13 +184,12 @@ pub(crate) trait Real {
 
 /// A floating type and how a function applies to it: half precision by way of f32.
 pub(crate) trait Float: Copy + Default {
-    fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]);
+    fn apply<R: Real>(from: &[Self], to: &mut [Self]);
     fn wide(self) -> f64;
 }
 
 impl Float for f64 {
-    #[inline(always)]
-    fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]) {
+    fn apply<R: Real>(from: &[Self], to: &mut [Self]) {
         for (to, x) in to.iter_mut().zip(from) {
             *to = R::f64(*x);
         }
@@ -194,9 +200,8 @@ impl Float for f64 {
 }
 
 impl Float for f32 {
-    #[inline(always)]
-    fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]) {
-        R::f32s::<FMA>(from, to);
+    fn apply<R: Real>(from: &[Self], to: &mut [Self]) {
+        R::f32s(from, to);
     }
     fn wide(self) -> f64 {
         self.into()
@@ -206,13 +211,12 @@ impl Float for f32 {
 macro_rules! half {
     ($($half:ty),*) => {
         $(impl Float for $half {
-            #[inline(always)]
-            fn apply<R: Real, const FMA: bool>(from: &[Self], to: &mut [Self]) {
+            fn apply<R: Real>(from: &[Self], to: &mut [Self]) {
                 let (mut singles, mut made) = ([0.0; MOST], [0.0; MOST]);
                 for (from, to) in from.chunks(MOST).zip(to.chunks_mut(MOST)) {
                     let (singles, made) = (&mut singles[..from.len()], &mut made[..from.len()]);
                     from.convert_to_f32_slice(singles);
-                    R::f32s::<FMA>(singles, made);
+                    R::f32s(singles, made);
                     to.convert_from_f32_slice(made);
                 }
             }
@@ -233,12 +237,11 @@ impl<E: Float, R: Real> Function for Applied<E, R> {
     type Out = E;
     fn of(x: E) -> E {
         let mut y = [x];
-        Self::all::<false>(&[x], &mut y);
+        Self::all(&[x], &mut y);
         y[0]
     }
-    #[inline(always)]
-    fn all<const FMA: bool>(from: &[E], to: &mut [E]) {
-        E::apply::<R, FMA>(from, to);
+    fn all(from: &[E], to: &mut [E]) {
+        E::apply::<R>(from, to);
     }
 }
 
@@ -249,7 +252,6 @@ macro_rules! unary {
         pub(crate) enum Unary { $($name),* }
 
         $(
-            #[derive(Clone, Copy)]
             pub(crate) struct $name;
             impl Real for $name {
                 #[inline]
@@ -259,6 +261,9 @@ macro_rules! unary {
                 $(
                     #[inline(always)]
                     fn lane(x: f32) -> f32 { lanes::$lane(x.into()) as f32 }
+                    fn f32s(from: &[f32], to: &mut [f32]) {
+                        isa::run(Singles(from, to, PhantomData::<Self>));
+                    }
                     $(
                         #[inline(always)]
                         fn is_rare(x: f32) -> bool { lanes::$rare(x) }
@@ -273,7 +278,7 @@ macro_rules! unary {
             }
 
             fn tile_of<E: Float>(self) -> Loop {
-                match self { $(Self::$name => kernel::applied::<Applied<E, $name>>(),)* }
+                match self { $(Self::$name => kernel::applied::<Applied<E, $name>>,)* }
             }
 
             fn name(self) -> &'static CStr {

@@ -175,7 +175,7 @@ impl Work {
                 self.tile(&sources, &targets, &direct, &mut registers, first, size);
             }
         };
-        cores::share(elements, self.kernel.work(), TILE * TILES, range);
+        cores::share(elements, self.kernel.work(), TILE * TILES, &range);
     }
 
     fn layout(&self, input: &ffi::mlx_ffi_input) -> Layout {

@@ -247,7 +247,7 @@ where
             join,
         });
     };
-    cores::share(pass.items(), size, (PIECE / size).max(1), each);
+    cores::share(pass.items(), size, (PIECE / size).max(1), &each);
     if pieces == 1 {
         return sums;
     }

@@ -2,11 +2,16 @@
 
 use half::{bf16, f16};
 
+use crate::isa::Level;
+
 /// What can be done with numbers of any type. What a type lacks is `None` in `kernel`'s table, and
 /// here whatever is simplest.
 pub(super) trait Number: Copy + PartialEq + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
+    /// The widest vectors that its loops are compiled for: there are many loops, and most of them
+    /// have little to gain.
+    const WIDEST: Level = Level::Plain;
     fn add(self, other: Self) -> Self;
     fn subtract(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
@@ -138,6 +143,7 @@ macro_rules! fraction {
         impl Number for $float {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
+            const WIDEST: Level = Level::Avx2;
             fn add(self, other: Self) -> Self { self + other }
             fn subtract(self, other: Self) -> Self { self - other }
             fn multiply(self, other: Self) -> Self { self * other }

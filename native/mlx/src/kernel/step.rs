@@ -85,6 +85,8 @@ where
 struct Mapped<A, B, F>(A, B, F);
 
 impl<A: Number, B: Number, F: Map<A, B>> Job for Numbers<'_, Mapped<A, B, F>> {
+    const WIDEST: Level = A::WIDEST;
+
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Self {
@@ -106,6 +108,8 @@ impl<A: Number, B: Number, F: Map<A, B>> Job for Numbers<'_, Mapped<A, B, F>> {
 struct Zipped<A, B, F>(A, B, F);
 
 impl<A: Number, B: Number, F: Zip<A, B>> Job for Numbers<'_, Zipped<A, B, F>> {
+    const WIDEST: Level = A::WIDEST;
+
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Self {
@@ -129,6 +133,8 @@ impl<A: Number, B: Number, F: Zip<A, B>> Job for Numbers<'_, Zipped<A, B, F>> {
 struct Selected<T>(T);
 
 impl<T: Number> Job for Numbers<'_, Selected<T>> {
+    const WIDEST: Level = T::WIDEST;
+
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Self {
@@ -154,54 +160,32 @@ impl<T: Number> Job for Numbers<'_, Selected<T>> {
     }
 }
 
-struct Converting<A, B>(A, B);
-
-impl<A: Cast, B: Cast> Job for Numbers<'_, Converting<A, B>> {
-    // There are many of them.
-    const WIDEST: Level = Level::Plain;
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Self {
-            places, step, size, ..
-        } = self;
-        // SAFETY: as the caller of the loop says.
-        let (x, to) = unsafe {
-            (
-                read::<A>(places, step, 0, size),
-                write::<B>(places, step, size),
-            )
-        };
-        for (to, x) in to.iter_mut().zip(x) {
-            *to = x.cast();
-        }
-    }
-}
-
-struct Of<F>(F);
-
-impl<F: Function> Job for Numbers<'_, Of<F>> {
-    const WIDEST: Level = Level::Avx512;
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Self {
-            places, step, size, ..
-        } = self;
-        // SAFETY: as the caller of the loop says.
-        let (x, to) = unsafe {
-            (
-                read::<F::In>(places, step, 0, size),
-                write::<F::Out>(places, step, size),
-            )
-        };
-        F::all::<FMA>(x, to);
+unsafe fn convert<A: Cast, B: Cast>(places: &[*mut u8], step: &Step, size: usize) {
+    // SAFETY: as the caller says.
+    let (x, to) = unsafe {
+        (
+            read::<A>(places, step, 0, size),
+            write::<B>(places, step, size),
+        )
+    };
+    for (to, x) in to.iter_mut().zip(x) {
+        *to = x.cast();
     }
 }
 
 /// A loop over a function of the host's.
-pub(crate) fn applied<F: Function>() -> Loop {
-    each::<Of<F>>
+///
+/// # Safety
+/// As [`Loop`] says.
+pub(crate) unsafe fn applied<F: Function>(places: &[*mut u8], step: &Step, size: usize) {
+    // SAFETY: as the caller says.
+    let (x, to) = unsafe {
+        (
+            read::<F::In>(places, step, 0, size),
+            write::<F::Out>(places, step, size),
+        )
+    };
+    F::all(x, to);
 }
 
 /// A loop that changes nothing, for numbers of so many bytes.
@@ -332,7 +316,7 @@ pub(super) fn step(op: &Op, types: &[Dtype]) -> Option<(Loop, Dtype)> {
         (Op::Astype(to), [from]) => (cast(*from, *to), *to),
         (Op::Convert(to), [from]) => {
             let run = by_type!(fraction *from, E => {
-                by_type!(whole *to, I => applied::<Converted<E, I>>())?
+                by_type!(whole *to, I => applied::<Converted<E, I>> as Loop)?
             });
             (run, *to)
         }
@@ -436,9 +420,9 @@ fn cast(from: Dtype, to: Dtype) -> Option<Loop> {
     match (from, to) {
         _ if from == to => Some(copy(from.size())),
         (_, Dtype::Bool) => by_type!(number from, T => each::<Mapped<T, u8, IsTrue>> as Loop),
-        (Dtype::Bool, _) => by_type!(number to, T => each::<Converting<u8, T>> as Loop),
+        (Dtype::Bool, _) => by_type!(number to, T => convert::<u8, T> as Loop),
         _ if is_whole(from) || !is_whole(to) => {
-            by_type!(number from, A => by_type!(number to, B => each::<Converting<A, B>> as Loop)?)
+            by_type!(number from, A => by_type!(number to, B => convert::<A, B> as Loop)?)
         }
         _ => None,
     }
