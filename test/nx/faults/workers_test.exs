@@ -30,9 +30,13 @@ defmodule Mlx.Faults.WorkersTest do
   defp device_process, do: Process.whereis(Device.Worker.name(:cpu))
 
   # Keeps a worker busy for a while.
+  # The worker computes for some tenths of a second, and the task waits for it.
   defp occupy(worker) do
     x = Native.from_binary(worker, {:f, 32}, {256, 256}, :binary.copy(<<0::32>>, 256 * 256))
-    hd(Native.run(for(slot <- 0..39, do: {:matmul, [slot, slot]}), [40], [x]))
+    [slow] = Native.run(for(slot <- 0..399, do: {:matmul, [slot, slot]}), [400], [x])
+    task = Task.async(fn -> Native.eval([slow]) end)
+    Process.sleep(20)
+    task
   end
 
   setup do
@@ -130,7 +134,7 @@ defmodule Mlx.Faults.WorkersTest do
           end
 
         assert Enum.uniq(Task.await_many(tasks, :infinity)) == [<<1.0::float-32-native>>]
-        Native.eval([slow])
+        assert Task.await(slow) == :ok
       end
     end)
   end
