@@ -332,14 +332,10 @@ mod tests {
         let size = dims.iter().product::<i32>() as usize;
         let most = 2 * size + 8;
         let numbers: Vec<i32> = (0..most as i32).map(|i| i * i % 1009).collect();
-        let place = |(first, strides): (usize, &[i64])| ffi::mlx_ffi_input {
-            data: numbers[first..].as_ptr().cast(),
-            strides: strides.as_ptr(),
-        };
         // What is before the first number is an operand's too.
-        let place = |at: (usize, &[i64])| ffi::mlx_ffi_input {
-            data: numbers.as_ptr().wrapping_add(at.0).cast(),
-            ..place(at)
+        let place = |(first, strides): (usize, &[i64])| ffi::mlx_ffi_input {
+            data: numbers.as_ptr().wrapping_add(first).cast(),
+            strides: strides.as_ptr(),
         };
         let mut made = vec![vec![0i32; size]; 3];
         let outputs = made
