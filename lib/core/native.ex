@@ -97,18 +97,29 @@ defmodule Mlx.Native do
   # decodes none inside of another: its stack is small, and they may be nested deep. Whatever is no
   # instruction is left for the native side to refuse.
   defp inside_first([{op, slots} | rest], fuse?) when is_tuple(op) do
-    op = op |> Tuple.to_list() |> Enum.map(&attribute(&1, fuse?)) |> List.to_tuple()
+    op = op |> Tuple.to_list() |> Enum.map(&attribute(&1, slots, fuse?)) |> List.to_tuple()
     [{op, slots} | inside_first(rest, fuse?)]
   end
 
   defp inside_first([instruction | rest], fuse?), do: [instruction | inside_first(rest, fuse?)]
   defp inside_first(rest, _fuse?), do: rest
 
-  defp attribute({inputs, instructions, outputs}, fuse?)
-       when is_integer(inputs) and is_list(instructions) and is_list(outputs),
-       do: build(inputs, instructions, outputs, nil, fuse?)
+  # A number of inputs is written in no time, and the native side makes room for each: there are as
+  # many operands at least.
+  defp attribute({inputs, instructions, outputs}, slots, fuse?)
+       when is_integer(inputs) and is_list(instructions) and is_list(outputs) and is_list(slots) do
+    if inputs in 0..length(slots) do
+      build(inputs, instructions, outputs, nil, fuse?)
+    else
+      raise Error,
+        kind: :invalid_argument,
+        op: "program",
+        message:
+          "a program of #{inputs} inputs is inside of an operation of #{length(slots)} operands"
+    end
+  end
 
-  defp attribute(other, _fuse?), do: other
+  defp attribute(other, _slots, _fuse?), do: other
 
   @doc "Runs a program. The results are promises."
   @spec run_program(program, [array], worker | nil, Flags.t() | nil) :: [array]

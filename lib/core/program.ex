@@ -28,6 +28,7 @@ defmodule Mlx.Program do
   """
 
   alias Mlx.{Array, Device, Native, NIF}
+  alias Mlx.Program.Format
 
   @type slot :: non_neg_integer
   @type instruction :: {atom | tuple, [slot]}
@@ -40,9 +41,6 @@ defmodule Mlx.Program do
 
   @enforce_keys [:inputs, :instructions, :outputs, :native]
   defstruct [:inputs, :instructions, :outputs, :native]
-
-  @magic "MLX program\n"
-  @version 1
 
   @doc """
   A program, checked.
@@ -129,10 +127,11 @@ defmodule Mlx.Program do
       :ok
   """
   @spec save!(t, Path.t()) :: :ok
-  def save!(%__MODULE__{} = program, path) do
+  def save!(%__MODULE__{inputs: inputs, instructions: instructions, outputs: outputs}, path) do
+    file = Format.encode({inputs, instructions, outputs})
     part = "#{path}.#{System.pid()}-#{System.unique_integer([:positive])}.part"
 
-    with :ok <- File.write(part, dump(program)),
+    with :ok <- File.write(part, file),
          :ok <- File.rename(part, path) do
       :ok
     else
@@ -150,7 +149,8 @@ defmodule Mlx.Program do
   Reads a program from a file written by `save!/2`, and checks it.
 
   Raises `File.Error` if the file cannot be read, and `ArgumentError` if it is not such a file, is
-  damaged, or was written by a later version. Nothing in a file is ever executed.
+  damaged, was written by a later version, or holds a program that `new/3` refuses. A file may come
+  from anybody: nothing in it is executed, and reading it leaves nothing behind in the VM.
 
       iex> program = Mlx.Program.new([{{:u, 8}, {2}}], [{:negative, [0]}], [1])
       iex> path = Path.join(System.tmp_dir!(), "load-#{System.unique_integer([:positive])}.mlxp")
@@ -168,29 +168,14 @@ defmodule Mlx.Program do
     end
   end
 
-  defp dump(%__MODULE__{inputs: inputs, instructions: instructions, outputs: outputs}) do
-    data = :erlang.term_to_binary({inputs, instructions, outputs}, [:deterministic])
-    [@magic, @version, :erlang.md5(data), data]
-  end
+  defp parse(bytes) do
+    # The names of all operations, so that a reading that makes no atoms knows them.
+    operations()
 
-  defp parse(<<@magic, @version, checksum::binary-16, data::binary>>) do
-    if :erlang.md5(data) == checksum do
-      # The names of all operations, so that a safe reading knows them.
-      operations()
-      {inputs, instructions, outputs} = :erlang.binary_to_term(data, [:safe])
+    with {:ok, {inputs, instructions, outputs}} <- Format.decode(bytes) do
       {:ok, new(inputs, instructions, outputs)}
-    else
-      {:error, "is damaged: its checksum does not match; copy or make it again"}
     end
   rescue
-    error in [ArgumentError, MatchError, FunctionClauseError] ->
-      {:error, "is not a program that this version reads: #{Exception.message(error)}"}
+    error in [ArgumentError, Mlx.Error] -> Format.unreadable(Exception.message(error))
   end
-
-  defp parse(<<@magic, version, _::binary>>) do
-    {:error,
-     "has format version #{version}, and this version of Mlx reads #{@version}; update Mlx"}
-  end
-
-  defp parse(_other), do: {:error, "is not a program written by Mlx.Program.save!/2"}
 end

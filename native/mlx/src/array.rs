@@ -29,13 +29,16 @@ impl Array {
         // SAFETY: an empty handle needs no other.
         let mut array = Self(unsafe { ffi::mlx_array_new() });
         check(call(&mut array.0), op)?;
+        let dims = array.dims();
+        if dims.contains(&0) {
+            // Some of MLX's kernels divide by an axis of nothing, so nothing is not computed.
+            let shape = Shape::new(dims.iter().map(|dim| i64::from(*dim)).collect())?;
+            return Self::from_bytes(&[], &shape, array.dtype());
+        }
         // MLX's own product wraps.
-        let dims = array.dims().iter().map(|dim| *dim as usize);
-        let size = match array.dims().contains(&0) {
-            true => 0,
-            false => dims.fold(array.dtype().size(), usize::saturating_mul),
-        };
-        let (bytes, limit) = (size, memory::largest_array());
+        let dims = dims.iter().map(|dim| *dim as usize);
+        let bytes = dims.fold(array.dtype().size(), usize::saturating_mul);
+        let limit = memory::largest_array();
         if bytes > limit {
             return Err(Error::OutOfMemory { op, bytes, limit });
         }

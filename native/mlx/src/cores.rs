@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// Elements, times what is done with each, from which on it is worth asking other cores.
-const SHARED: usize = 1 << 16;
+const SHARED: usize = if cfg!(miri) { 1 << 12 } else { 1 << 16 };
 
 /// The other cores' threads, if they can be had. A pool that rayon makes by itself panics otherwise.
 static CORES: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {

@@ -383,3 +383,36 @@ pub(crate) fn unary(function: Unary, x: &Array, s: &Stream) -> Option<Result<Arr
     };
     Some(map(x, dtype, function.name(), run, s))
 }
+
+#[cfg(test)]
+mod tests {
+    //! Oracle: the function itself, element by element.
+    use super::*;
+
+    #[test]
+    fn elements_are_read_before_they_are_written_over() {
+        let numbers: Vec<f32> = (0..9).map(|i| i as f32 / 4.0).collect();
+        let wanted: Vec<f32> = numbers.iter().map(|x| pxfm::f_expf(*x)).collect();
+        let mut place = numbers.clone();
+        let at = place.as_mut_ptr();
+        // SAFETY: as many elements are there, one after the other.
+        unsafe { run::<Applied<f32, Exp>>(at.cast(), 1, at.cast(), 9) };
+        assert_eq!(place, wanted);
+
+        let mut backwards = vec![0f32; 5];
+        // SAFETY: from the last on, every second is within.
+        unsafe {
+            let last = numbers.as_ptr().add(8);
+            run::<Applied<f32, Exp>>(last.cast(), -2, backwards.as_mut_ptr().cast(), 5);
+        }
+        let every: Vec<f32> = wanted.iter().rev().step_by(2).copied().collect();
+        assert_eq!(backwards, every);
+
+        let mut none = [7f32];
+        // SAFETY: nothing is read or written.
+        unsafe {
+            run::<Applied<f32, Exp>>(numbers.as_ptr().cast(), 1, none.as_mut_ptr().cast(), 0)
+        };
+        assert_eq!(none, [7.0]);
+    }
+}

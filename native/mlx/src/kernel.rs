@@ -8,6 +8,7 @@ mod number;
 mod step;
 
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
@@ -65,9 +66,18 @@ struct Value {
 
 /// The registers of a run.
 pub(crate) struct Registers {
-    tiles: Vec<Tile>,
+    /// Theirs alone, and only ever reached through this pointer: a reference to all of them would
+    /// end what `places` may do.
+    tiles: NonNull<[Tile]>,
     /// Where each register's numbers are: in its tile, or in memory of others.
     places: Vec<*mut u8>,
+}
+
+impl Drop for Registers {
+    fn drop(&mut self) {
+        // SAFETY: made of a box by `new`, and used no more.
+        drop(unsafe { Box::from_raw(self.tiles.as_ptr()) });
+    }
 }
 
 impl Kernel {
@@ -246,8 +256,9 @@ impl Kernel {
 
 impl Registers {
     fn new(count: usize) -> Self {
-        let mut tiles = vec![[0; TILE]; count];
-        let places = tiles.iter_mut().map(|tile| tile.as_mut_ptr().cast());
+        let tiles = NonNull::from(Box::leak(vec![[0; TILE]; count].into_boxed_slice()));
+        let first: *mut Tile = tiles.as_ptr().cast();
+        let places = (0..count).map(|index| first.wrapping_add(index).cast());
         let places = places.collect();
         Self { tiles, places }
     }
@@ -278,24 +289,28 @@ impl Registers {
 
     /// Copies the first `size` numbers of a register into another; both are in their tiles.
     pub(crate) fn copy(&mut self, from: usize, to: usize, size: usize) {
-        let (low, high) = self.tiles.split_at_mut(from.max(to));
-        let (source, target) = match (low, high) {
-            _ if from == to => return,
-            (low, [first, ..]) if from < to => (&low[from], first),
-            (low, [first, ..]) => (&*first, &mut low[to]),
-            _ => return,
-        };
+        if from == to {
+            return;
+        }
+        let (from, to) = (self.tile(from), self.tile(to));
         // Numbers take at most the eight bytes of a place.
         let size = size.min(TILE);
-        target[..size].copy_from_slice(&source[..size]);
+        // SAFETY: they are two tiles, each of so many places at least.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast::<u64>(), to.cast(), size) };
     }
 
     /// The first bytes of a register's tile.
     pub(crate) fn bytes_mut(&mut self, register: usize, len: usize) -> &mut [u8] {
-        let tile = &mut self.tiles[register];
         let len = len.min(size_of::<Tile>());
-        // SAFETY: a tile is plain numbers, and the length is within it.
-        unsafe { std::slice::from_raw_parts_mut(tile.as_mut_ptr().cast(), len) }
+        // SAFETY: a tile is plain numbers, the length is within it, and this is the only borrow.
+        unsafe { std::slice::from_raw_parts_mut(self.tile(register).cast(), len) }
+    }
+
+    /// A register's own tile.
+    fn tile(&self, register: usize) -> *mut Tile {
+        assert!(register < self.tiles.len(), "no register {register}");
+        // SAFETY: it is one of the tiles.
+        unsafe { self.tiles.as_ptr().cast::<Tile>().add(register) }
     }
 }
 

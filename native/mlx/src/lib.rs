@@ -12,6 +12,10 @@
 // The op table's macro takes its rows one after the other.
 #![recursion_limit = "512"]
 
+// What integration tests share says `mlx`, and tests in here share it too.
+#[cfg(test)]
+extern crate self as mlx;
+
 #[allow(unsafe_code)]
 pub mod array;
 pub mod context;
@@ -46,6 +50,8 @@ pub mod shape;
 #[allow(unsafe_code)]
 pub mod stream;
 mod task;
+#[cfg(feature = "nif")]
+pub mod terms;
 mod thread;
 #[allow(unsafe_code)]
 pub mod version;

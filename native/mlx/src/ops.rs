@@ -13,6 +13,8 @@ mod index;
 mod integer;
 mod linalg;
 mod order;
+#[cfg(test)]
+mod properties;
 mod shape;
 
 use mlx_ffi as ffi;

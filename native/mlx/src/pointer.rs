@@ -410,6 +410,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_are_a_slash_and_a_few_bytes() {
+        for good in ["/a", "a", "/mlx-0123456789abcdef01234567"] {
+            assert!(checked(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(NAME + 1);
+        for bad in ["", "/", "//a", "a/b", "/a/", "/a\0b", &long] {
+            assert!(checked(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel to read memory")]
     fn a_pipe_carries_what_cannot_be_peeked_at() {
         let source: Vec<u8> = (0..300_000u32).map(|i| i as u8).collect();
         let address = source.as_ptr() as u64;

@@ -50,6 +50,9 @@ pub struct Program {
 /// A run polls the programs inside of each other, and so needs stack for each.
 const DEEPEST: usize = 1024;
 
+/// There is room for each slot before any is filled.
+const MOST_SLOTS: usize = 1 << 24;
+
 /// Beyond so many programs inside of each other, dropping them must not recurse: it happens on
 /// whatever thread drops the last handle.
 const SHALLOW: usize = 32;
@@ -123,12 +126,18 @@ impl Program {
             for body in instruction.op.bodies() {
                 depth = depth.max(body.0.depth + 1);
             }
-            slots += instruction.op.outputs();
+            slots = slots.saturating_add(instruction.op.outputs());
         }
         if let Some(slot) = outputs.iter().find(|s| **s as usize >= slots) {
             return Err(Error::invalid(
                 "program",
                 format!("it returns slot {slot}, and only {slots} exist"),
+            ));
+        }
+        if slots > MOST_SLOTS {
+            return Err(Error::invalid(
+                "program",
+                format!("it has {slots} inputs and results, and {MOST_SLOTS} are the most"),
             ));
         }
         if depth > DEEPEST {
@@ -401,6 +410,7 @@ impl Step {
 mod terms {
     use super::{Body, Instruction, ProgramRef};
     use crate::ops::Op;
+    use crate::terms::{checked, elements};
     use rustler::{Decoder, NifResult, ResourceArc, Term};
 
     /// A program that was built before. Decoding one from its instructions would recurse, on the
@@ -416,9 +426,8 @@ mod terms {
     impl<'a> Decoder<'a> for Instruction {
         fn decode(term: Term<'a>) -> NifResult<Self> {
             let (op, operands): (Term, Term) = term.decode()?;
-            let op: Op = op.decode()?;
-            let operands = operands
-                .decode::<rustler::ListIterator>()?
+            let op: Op = checked(op)?.decode()?;
+            let operands = elements(operands)?
                 .map(|slot| slot.decode())
                 .collect::<NifResult<_>>()?;
             Ok(Self { op, operands })

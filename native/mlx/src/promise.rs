@@ -192,3 +192,50 @@ impl Promise {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Oracle: who can still read it.
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn is_abandoned_once_neither_owner_nor_job_can_read_it() {
+        let promise = Arc::new(Promise::default());
+        assert!(!promise.is_abandoned());
+        let alive: Arc<AtomicBool> = Arc::new(AtomicBool::new(true));
+        let waits: Alive = {
+            let alive = alive.clone();
+            Arc::new(move || alive.load(Ordering::SeqCst))
+        };
+        promise.acquire();
+        promise.wait(waits.clone());
+        assert!(!promise.close() && promise.close());
+        assert!(!promise.is_abandoned());
+        let other = promise.clone();
+        assert!(thread::spawn(move || other.release()).join().is_ok());
+        assert!(!promise.is_abandoned());
+        alive.store(false, Ordering::SeqCst);
+        assert!(promise.is_abandoned());
+        alive.store(true, Ordering::SeqCst);
+        promise.waited(&waits);
+        assert!(promise.is_abandoned());
+    }
+
+    #[test]
+    fn a_failure_is_everybody_s() {
+        let promise = Arc::new(Promise::default());
+        assert!(matches!(promise.get(), Err(Error::InvalidArgument { .. })));
+        promise.fill(Err(Error::Stopped));
+        let readers = [0; 3].map(|_| {
+            let promise = promise.clone();
+            thread::spawn(move || promise.get().err())
+        });
+        for reader in readers {
+            assert_eq!(reader.join().ok().flatten(), Some(Error::Stopped));
+        }
+        assert!(promise.lend().is_none() && promise.unevaluated().is_none());
+        promise.empty();
+        assert_eq!(promise.get().err(), Some(Error::Deallocated));
+    }
+}

@@ -163,3 +163,85 @@ impl<T> Queue<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Oracle: what was sent.
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    fn receive(queue: &Queue<(usize, usize)>) -> Vec<(usize, usize)> {
+        queue.receive_here();
+        let (mut naps, mut found) = (0, Vec::new());
+        loop {
+            match queue.next(&mut naps) {
+                Next::Item(item) => found.push(item),
+                Next::Idle => (),
+                Next::Closed => return found,
+            }
+        }
+    }
+
+    #[test]
+    fn every_item_comes_once_and_each_sender_s_in_order() {
+        let (senders, each) = if cfg!(miri) { (3, 20) } else { (4, 20_000) };
+        let queue = Arc::new(Queue::new());
+        let receiver = {
+            let queue = queue.clone();
+            thread::spawn(move || receive(&queue))
+        };
+        let sending: Vec<_> = (0..senders)
+            .map(|sender| {
+                let queue = queue.clone();
+                thread::spawn(move || {
+                    for number in 0..each {
+                        queue.push((sender, number), number % 3 == 0);
+                        if number % 7 == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for sender in sending {
+            assert!(sender.join().is_ok());
+        }
+        queue.close();
+        let found = receiver.join().unwrap_or_default();
+        assert_eq!(found.len(), senders * each);
+        for sender in 0..senders {
+            let own = found.iter().filter(|(other, _)| *other == sender);
+            assert!(own.map(|(_, number)| *number).eq(0..each), "{sender}");
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_anything_and_by_the_end() {
+        let queue = Arc::new(Queue::new());
+        let receiver = {
+            let queue = queue.clone();
+            thread::spawn(move || receive(&queue))
+        };
+        for urgent in [false, true] {
+            let started = Instant::now();
+            while queue.state.load(Ordering::Relaxed) != ASLEEP {
+                assert!(
+                    started.elapsed() < Duration::from_secs(60),
+                    "it never sleeps"
+                );
+                thread::yield_now();
+            }
+            queue.push((0, 0), urgent);
+            while queue.len() > 0 {
+                assert!(
+                    started.elapsed() < Duration::from_secs(60),
+                    "it is not woken"
+                );
+                thread::yield_now();
+            }
+        }
+        queue.close();
+        assert_eq!(receiver.join().map(|found| found.len()).ok(), Some(2));
+    }
+}

@@ -55,6 +55,7 @@ impl Shape {
 #[cfg(feature = "nif")]
 mod terms {
     use super::Shape;
+    use crate::terms::List;
     use rustler::{Decoder, Error, NifResult, Term};
 
     /// A tuple or a list of sizes.
@@ -65,7 +66,7 @@ mod terms {
                     .into_iter()
                     .map(|t| t.decode())
                     .collect::<NifResult<_>>()?,
-                Err(_) => term.decode::<Vec<i64>>()?,
+                Err(_) => term.decode::<List<i64>>()?.0,
             };
             Shape::new(dims).map_err(|error| Error::Term(Box::new(error.to_string())))
         }

@@ -258,3 +258,90 @@ impl Stage {
         made.map_err(|error| error.within(self.name, ops::described(operands)))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    //! Oracle: stages by hand.
+    use super::*;
+    use crate::program::Instruction;
+
+    fn of(op: Op, operands: &[u32]) -> Instruction {
+        let operands = operands.iter().copied().collect();
+        Instruction { op, operands }
+    }
+
+    fn known(dims: &[&[i32]]) -> Known {
+        let each = dims
+            .iter()
+            .map(|dims| (Dtype::Float32, Dims::from_slice(dims)));
+        each.collect()
+    }
+
+    /// exp(x) + y, and its square.
+    fn program() -> Program {
+        let instructions = vec![
+            of(Op::Exp, &[0]),
+            of(Op::Add, &[2, 1]),
+            of(Op::Square, &[3]),
+        ];
+        Program::whole(2, instructions, vec![3, 4]).unwrap()
+    }
+
+    #[test]
+    fn what_is_smaller_comes_first() {
+        let shapes = |dims: &[&[i32]]| {
+            let stages = stages(&program(), &known(dims))?;
+            let of = |stage: &Stage| {
+                (
+                    stage.work.dims.to_vec(),
+                    stage.takes.clone(),
+                    stage.fills.clone(),
+                )
+            };
+            Some(stages.iter().map(of).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            shapes(&[&[2, 3], &[2, 3]]),
+            Some(vec![(vec![2, 3], vec![0, 1], vec![3, 4])])
+        );
+        assert_eq!(
+            shapes(&[&[3], &[2, 3]]),
+            Some(vec![
+                (vec![3], vec![0], vec![2]),
+                (vec![2, 3], vec![1, 2], vec![3, 4])
+            ])
+        );
+        // What does not fit, or is nothing, is left to MLX.
+        assert_eq!(shapes(&[&[4], &[2, 3]]), None);
+        assert_eq!(shapes(&[&[0], &[2, 1]]), None);
+    }
+
+    #[test]
+    fn the_plans_in_use_stay() {
+        let (program, plans) = (program(), Plans::default());
+        let plan = |size: i32| plans.find(&program, known(&[&[size], &[size]]));
+        let first = plan(1);
+        for size in 2..20 {
+            plan(size);
+            assert!(Arc::ptr_eq(&first, &plan(1)), "{size}");
+        }
+        let second = Arc::downgrade(&plan(2));
+        (3..20).for_each(|size| drop(plan(size)));
+        assert!(second.upgrade().is_none());
+        assert_eq!(plans.0.lock().map(|plans| plans.len()).ok(), Some(PLANS));
+    }
+
+    #[test]
+    fn elementwise_instructions_become_one_and_others_stay() {
+        let instructions = vec![
+            of(Op::Exp, &[0]),
+            of(Op::SumAxes(vec![0], true), &[1]),
+            of(Op::Add, &[1, 2]),
+            of(Op::Negative, &[3]),
+        ];
+        let program = Program::new(1, instructions, vec![4]).unwrap();
+        let made: Vec<_> = program.instructions().map(|i| i.op.variant()).collect();
+        assert_eq!(made, ["Exp", "SumAxes", "Fused"]);
+    }
+}

@@ -320,3 +320,105 @@ impl Work {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    //! Oracle: the numbers, put where MLX would put them.
+    use super::*;
+    use crate::dtype::Dtype;
+    use crate::ops::Op;
+    use crate::program::{Instruction, Program};
+
+    fn work(dims: &[i32], op: Op) -> Work {
+        let dtype = Dtype::Int32;
+        let operands = [0, 1].into_iter().collect();
+        let program = Program::whole(2, vec![Instruction { op, operands }], vec![2, 2, 0]).unwrap();
+        let mut kernel = Kernel::new(&[dtype, dtype]);
+        let part = kernel.add(&program).unwrap();
+        let (sizes, made) = (vec![4; 2], vec![4; 3]);
+        let dims = Dims::from_slice(dims);
+        Work {
+            kernel,
+            part,
+            dims,
+            sizes,
+            made,
+        }
+    }
+
+    /// A number per element, from one place and so many apart along each axis.
+    fn each(dims: &[i32], from: &[i32], first: usize, strides: &[i64]) -> Vec<i32> {
+        let size: i32 = dims.iter().product();
+        let number = |index: i32| {
+            let (mut rest, mut at) = (i64::from(index), first as i64);
+            for (dim, stride) in dims.iter().zip(strides).rev() {
+                at += rest % i64::from(*dim) * stride;
+                rest /= i64::from(*dim);
+            }
+            from[at as usize]
+        };
+        (0..size).map(number).collect()
+    }
+
+    fn check(dims: &[i32], a: (usize, &[i64]), b: (usize, &[i64])) {
+        let size = dims.iter().product::<i32>() as usize;
+        let most = 2 * size + 8;
+        let numbers: Vec<i32> = (0..most as i32).map(|i| i * i % 1009).collect();
+        // What is before the first number is an operand's too.
+        let place = |(first, strides): (usize, &[i64])| ffi::mlx_ffi_input {
+            data: numbers.as_ptr().wrapping_add(first).cast(),
+            strides: strides.as_ptr(),
+        };
+        let mut made = vec![vec![0i32; size]; 3];
+        let outputs = made
+            .iter_mut()
+            .map(|made| made.as_mut_ptr().cast::<c_void>());
+        let outputs: Vec<_> = outputs.collect();
+        work(dims, Op::Subtract).run(&[place(a), place(b)], &outputs);
+        let (x, y) = (
+            each(dims, &numbers, a.0, a.1),
+            each(dims, &numbers, b.0, b.1),
+        );
+        let wanted: Vec<i32> = x.iter().zip(&y).map(|(x, y)| x - y).collect();
+        assert_eq!(made, [wanted.clone(), wanted, x], "{dims:?} {a:?} {b:?}");
+    }
+
+    #[test]
+    fn operands_are_read_wherever_they_lie() {
+        // Row by row, and one number.
+        check(&[3, 4], (0, &[4, 1]), (5, &[0, 0]));
+        // Transposed, and backwards.
+        check(&[3, 4], (0, &[1, 3]), (11, &[-4, -1]));
+        // Every second, and broadcast along one axis.
+        check(&[5, 1, 3], (0, &[6, 0, 2]), (2, &[0, 0, 1]));
+        // A scalar, and tiles that are not full.
+        check(&[], (3, &[]), (1, &[]));
+        check(&[2, 150], (0, &[150, 1]), (0, &[1, 2]));
+    }
+
+    #[test]
+    fn cores_share_what_is_much() {
+        let size = if cfg!(miri) {
+            3 * TILE * TILES / 2
+        } else {
+            100_000
+        };
+        check(&[size as i32], (0, &[1]), (1, &[1]));
+    }
+
+    #[test]
+    fn a_result_may_stand_in_the_place_of_an_operand() {
+        let mut place: Vec<i32> = (0..600).collect();
+        let other: Vec<i32> = (0..600).rev().collect();
+        let (mut second, mut third) = (vec![0; 600], vec![0; 600]);
+        let (first, strides) = (place.as_mut_ptr(), [1]);
+        let input = |data: *const i32| ffi::mlx_ffi_input {
+            data: data.cast(),
+            strides: strides.as_ptr(),
+        };
+        let outputs = [first, second.as_mut_ptr(), third.as_mut_ptr()].map(|p| p.cast::<c_void>());
+        work(&[600], Op::Add).run(&[input(first), input(other.as_ptr())], &outputs);
+        assert!(place.iter().all(|x| *x == 599) && second == place);
+    }
+}

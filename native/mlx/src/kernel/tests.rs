@@ -1,4 +1,4 @@
-//! Oracle: the ops themselves, through MLX.
+//! Oracle: the ops themselves, through MLX; and values computed by hand, which Miri can look at too.
 
 use std::sync::Arc;
 
@@ -115,6 +115,7 @@ fn check(op: Op, types: &[Dtype], streams: &Streams) -> bool {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "calls MLX")]
 fn steps_have_the_values_of_the_ops() {
     let streams = Streams::new(Device::Cpu).unwrap();
     let one = [
@@ -181,6 +182,7 @@ fn steps_have_the_values_of_the_ops() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "calls MLX")]
 fn a_fold_is_the_same_on_the_host_and_step_by_step() {
     let streams = Streams::new(Device::Cpu).unwrap();
     let run = crate::program::Run {
@@ -222,4 +224,96 @@ fn a_fold_is_the_same_on_the_host_and_step_by_step() {
         .collect();
     assert_eq!(folded(plain, 2), wanted);
     assert_eq!(folded(reshaped, 3), wanted);
+}
+
+fn of(op: Op, operands: &[u32]) -> Instruction {
+    let operands = operands.iter().copied().collect();
+    Instruction { op, operands }
+}
+
+fn constant_of(value: i32) -> Op {
+    Op::Constant(Dtype::Int32, Bytes(value.to_ne_bytes().to_vec()))
+}
+
+#[test]
+fn registers_are_used_again_and_never_too_early() {
+    // ((x + y) * x - 3) in i32, x and the first sum in f64, and y as it is.
+    let program = Program::whole(
+        2,
+        vec![
+            of(Op::Add, &[0, 1]),
+            of(Op::Multiply, &[2, 0]),
+            of(constant_of(3), &[]),
+            of(Op::Subtract, &[3, 4]),
+            of(Op::Astype(Dtype::Float64), &[2]),
+            of(Op::Less, &[5, 1]),
+            of(Op::Where, &[7, 0, 5]),
+        ],
+        vec![5, 6, 8, 1],
+    )
+    .unwrap();
+    let mut kernel = Kernel::new(&[Dtype::Int32, Dtype::Int32]);
+    // The second part has registers of the first for what lives within it.
+    let parts = [kernel.add(&program).unwrap(), kernel.add(&program).unwrap()];
+    let mut registers = kernel.registers(1);
+    let aside = kernel.len();
+    let numbers = |from: i32| (from..).take(TILE).flat_map(i32::to_ne_bytes);
+    for part in &parts {
+        for (register, from) in [(0, -20), (1, 7)] {
+            let bytes: Vec<u8> = numbers(from).collect();
+            registers
+                .bytes_mut(register, bytes.len())
+                .copy_from_slice(&bytes);
+        }
+        kernel.run(part, &mut registers, TILE);
+        for output in &part.outputs {
+            registers.copy(output.register, aside, TILE);
+            registers.copy(aside, output.register, TILE);
+        }
+        let mut found = part.outputs.iter().map(|output| {
+            let size = output.dtype.size();
+            registers.bytes_mut(output.register, TILE * size).to_vec()
+        });
+        let each = |f: &dyn Fn(i32, i32) -> Vec<u8>| {
+            let pairs = (-20..).zip(7..).take(TILE);
+            pairs.flat_map(|(x, y)| f(x, y)).collect::<Vec<u8>>()
+        };
+        let whole = |x: i32, y: i32| (x + y) * x - 3;
+        assert_eq!(
+            found.next().unwrap(),
+            each(&|x, y| whole(x, y).to_ne_bytes().into())
+        );
+        let sums = each(&|x, y| f64::from(x + y).to_ne_bytes().into());
+        assert_eq!(found.next().unwrap(), sums);
+        let chosen = each(&|x, y| {
+            let whole = whole(x, y);
+            if whole < y { x } else { whole }.to_ne_bytes().into()
+        });
+        assert_eq!(found.next().unwrap(), chosen);
+        assert_eq!(found.next().unwrap(), each(&|_, y| y.to_ne_bytes().into()));
+    }
+}
+
+#[test]
+fn constants_of_every_type_are_computed() {
+    for dtype in Dtype::ALL {
+        let one = Op::Constant(*dtype, Bytes(bytes_of(*dtype, 1.0)));
+        let Some(made) = constant(&Op::Astype(Dtype::Float64), &[&one]) else {
+            assert_eq!(*dtype, Dtype::Complex64);
+            continue;
+        };
+        let wanted = Op::Constant(Dtype::Float64, Bytes(1f64.to_ne_bytes().to_vec()));
+        assert_eq!(made, wanted);
+        let short = Op::Constant(*dtype, Bytes(Vec::new()));
+        assert_eq!(constant(&Op::Negative, &[&short]), None);
+    }
+    for (op, a, b, wanted) in [
+        (Op::FloorDivide, i32::MIN, -1, i32::MIN),
+        (Op::FloorDivide, 7, 0, -1),
+        (Op::LeftShift, 1, 33, 2),
+        (Op::Add, i32::MAX, 1, i32::MIN),
+    ] {
+        let made = constant(&op, &[&constant_of(a), &constant_of(b)]);
+        assert_eq!(made, Some(constant_of(wanted)), "{op:?} of {a} and {b}");
+    }
 }

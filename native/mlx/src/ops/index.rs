@@ -58,13 +58,18 @@ pub(super) fn scatter(
     let indices = clamped(indices, axes, &within, s)?;
     let refs: Vec<&Array> = indices.iter().collect();
     let indices = vector(&refs);
-    match kind {
+    let made = match kind {
         Scatter::Put => c!(mlx_scatter(x, indices, updates, [axes]), s),
         Scatter::Add => c!(mlx_scatter_add(x, indices, updates, [axes]), s),
         Scatter::Max => c!(mlx_scatter_max(x, indices, updates, [axes]), s),
         Scatter::Min => c!(mlx_scatter_min(x, indices, updates, [axes]), s),
         Scatter::Prod => c!(mlx_scatter_prod(x, indices, updates, [axes]), s),
+    }?;
+    // MLX has checked the rest; computing, it would divide by the size of an update.
+    if updates.size() == 0 {
+        return Ok(x.clone());
     }
+    Ok(made)
 }
 
 pub(super) fn take_axis(x: &Array, indices: &Array, axis: i32, s: &Stream) -> Result<Array> {

@@ -74,6 +74,19 @@ macro_rules! ops {
                 match self { $(Self::$name { .. } => !<[&str]>::is_empty(&[$($(stringify!($attr)),+)?]),)* }
             }
 
+            /// Each row by its name, with any attributes at all.
+            #[cfg(test)]
+            fn rows() -> Vec<(&'static str, proptest::strategy::BoxedStrategy<Self>)> {
+                use proptest::strategy::{Just, Strategy};
+                vec![$((
+                    stringify!($name),
+                    // A row without attributes is made of nothing.
+                    (Just(()), $($(<$ty as properties::Any>::any(stringify!($attr)),)+)?)
+                        .prop_map(|((), $($($attr,)+)?)| Self::$name $(($($attr),+))?)
+                        .boxed(),
+                ),)*]
+            }
+
             // Control rows have attributes for others to read.
             #[allow(unused_variables)]
             fn call(
@@ -96,6 +109,21 @@ macro_rules! ops {
                 }
                 Ok(())
             }
+        }
+
+        #[cfg(test)]
+        mod each {
+            $(
+                #[test]
+                #[allow(non_snake_case)]
+                #[cfg_attr(miri, ignore = "calls MLX")]
+                fn $name() {
+                    let rows = super::Op::rows().into_iter();
+                    let row = rows.filter(|(name, _)| *name == stringify!($name));
+                    let name = concat!(module_path!(), "::", stringify!($name));
+                    row.for_each(|(_, op)| super::properties::row(name, op));
+                }
+            )*
         }
     };
     (@outputs) => { 1 };

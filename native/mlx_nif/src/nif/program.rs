@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use mlx::program::ProgramRef;
+use mlx::terms::{List, elements};
 use mlx::{Busy, Dtype, Error, Inputs, Instruction, Program, Promises, Result, Shape, Worker};
-use rustler::{Binary, Encoder, Env, ListIterator, ResourceArc, Term};
+use rustler::{Binary, Encoder, Env, ResourceArc, Term};
 
 use super::array::{handles, has_pressure};
 use crate::terms::{ArrayRef, Failure, WorkerRef, atoms, reason};
@@ -16,7 +17,7 @@ fn run<'a>(
     env: Env<'a>,
     worker: Option<ResourceArc<WorkerRef>>,
     instructions: Term<'a>,
-    outputs: Vec<u32>,
+    outputs: Term<'a>,
     inputs: Vec<ResourceArc<ArrayRef>>,
 ) -> Term<'a> {
     let program = build(inputs.len(), instructions, outputs, Program::new).map(Arc::new);
@@ -34,7 +35,7 @@ fn program_new<'a>(
     env: Env<'a>,
     inputs: Term<'a>,
     instructions: Term<'a>,
-    outputs: Vec<u32>,
+    outputs: Term<'a>,
     label: Option<Binary<'a>>,
     fuse: bool,
 ) -> Term<'a> {
@@ -86,8 +87,7 @@ fn hosted() -> Vec<String> {
 }
 
 fn signature(inputs: Term) -> Result<Vec<(Dtype, Shape)>> {
-    let list: ListIterator = inputs
-        .decode()
+    let list = elements(inputs)
         .map_err(|_| Error::invalid("program", "inputs must be a list of {type, shape}"))?;
     list.enumerate()
         .map(|(index, term)| {
@@ -95,11 +95,25 @@ fn signature(inputs: Term) -> Result<Vec<(Dtype, Shape)>> {
                 let reason = because(error);
                 Error::invalid(
                     "program",
-                    format!("input {index} is not a type and a shape: {term:?}{reason}"),
+                    format!(
+                        "input {index} is not a type and a shape: {}{reason}",
+                        shown(term)
+                    ),
                 )
             })
         })
         .collect()
+}
+
+/// The beginning of a term: the rest of a large one says no more.
+fn shown(term: Term) -> String {
+    const ENOUGH: usize = 400;
+    let mut text = format!("{term:?}");
+    if let Some((at, _)) = text.char_indices().nth(ENOUGH) {
+        text.truncate(at);
+        text.push_str("...");
+    }
+    text
 }
 
 fn because(error: rustler::Error) -> String {
@@ -108,9 +122,8 @@ fn because(error: rustler::Error) -> String {
 
 type New = fn(usize, Vec<Instruction>, Vec<u32>) -> Result<Program>;
 
-fn build(inputs: usize, instructions: Term, outputs: Vec<u32>, new: New) -> Result<Program> {
-    let list: ListIterator = instructions
-        .decode()
+fn build(inputs: usize, instructions: Term, outputs: Term, new: New) -> Result<Program> {
+    let list = elements(instructions)
         .map_err(|_| Error::invalid("program", "instructions must be a list"))?;
     let instructions = list
         .enumerate()
@@ -119,12 +132,18 @@ fn build(inputs: usize, instructions: Term, outputs: Vec<u32>, new: New) -> Resu
                 let reason = because(error);
                 Error::invalid(
                     "program",
-                    format!("instruction {index} is not one of the op table: {term:?}{reason}"),
+                    format!(
+                        "instruction {index} is not one of the op table: {}{reason}",
+                        shown(term)
+                    ),
                 )
             })
         })
         .collect::<Result<_>>()?;
-    new(inputs, instructions, outputs)
+    let outputs: List<u32> = outputs
+        .decode()
+        .map_err(|_| Error::invalid("program", "outputs must be a list of slots"))?;
+    new(inputs, instructions, outputs.0)
 }
 
 enum Posted {
