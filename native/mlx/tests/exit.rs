@@ -1,4 +1,4 @@
-//! The end of a process while workers compute. Oracle: its exit status.
+//! The end of a process while workers compute (A1-70). Oracle: its exit status.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
