@@ -58,11 +58,18 @@ defmodule Mix.Tasks.Compile.MlxNative do
   # cargo would find out by itself, but says so at every Mix command, and takes its time.
   defp up_to_date?(inputs) do
     with {:ok, binary} <- File.read(manifest()),
-         {^inputs, wanted, stamps} <- :erlang.binary_to_term(binary) do
+         {^inputs, wanted, stamps} <- parse(binary) do
       stamps == stamps(wanted) and Enum.sort(Map.keys(wanted)) == Enum.sort(present())
     else
       _ -> false
     end
+  end
+
+  @doc "What a manifest says, or nil where it was cut short."
+  def parse(manifest) do
+    :erlang.binary_to_term(manifest)
+  rescue
+    ArgumentError -> nil
   end
 
   # All that decides how the NIF comes out.

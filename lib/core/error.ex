@@ -11,7 +11,7 @@ defmodule Mlx.Error do
     * `:kind` - one of
       * `:invalid_argument` - wrong sizes, ranks, types, or an unknown instruction
       * `:native` - MLX refused; the message is MLX's own
-      * `:out_of_memory` - a result larger than the memory limit, see `Mlx.Memory.set_limit/1`
+      * `:out_of_memory` - more than the memory limit allows, see `Mlx.Memory`
       * `:deallocated` - the array was freed before
       * `:stopped` - the device's worker was stopped
       * `:cancelled` - the run was given up because nobody held its results

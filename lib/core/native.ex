@@ -9,6 +9,9 @@ defmodule Mlx.Native do
   @type worker :: NIF.worker()
   @type program :: NIF.program()
 
+  # How often what there was no memory for is tried again.
+  @tries 2
+
   defmacrop answered(ref) do
     quote do
       receive do
@@ -24,14 +27,24 @@ defmodule Mlx.Native do
   # No timeout: a worker answers everything it was posted, also when it is stopped, and a late
   # answer would stay in the mailbox for good.
   defmacrop await(nif, args) do
+    quote do
+      case outcome(unquote(nif), unquote(args)) do
+        {:ok, value} -> value
+        {:error, failure} -> raise_failure(failure)
+      end
+    end
+  end
+
+  # Nor is there a `try` around it, which would have the BEAM look through the mailbox after all.
+  defmacrop outcome(nif, args) do
     {name, _, _} = nif
 
     quote do
       ref = make_ref()
 
       case NIF.unquote(name)(ref, unquote_splicing(args)) do
-        :ok -> answered(ref)
-        {:error, failure} -> raise_failure(failure)
+        :ok -> receive do: ({^ref, outcome} -> outcome)
+        {:error, _failure} = error -> error
       end
     end
   end
@@ -157,6 +170,7 @@ defmodule Mlx.Native do
         attended(ref, run, worker, handler)
 
       {^ref, {:ok, arrays}} ->
+        if NIF.run_pressure(run), do: collect(arrays)
         arrays
 
       {^ref, {:error, failure}} ->
@@ -201,7 +215,18 @@ defmodule Mlx.Native do
 
   @doc "The values, at most `limit` elements of them. Waits."
   @spec to_binary(array, non_neg_integer | nil) :: binary
-  def to_binary(array, limit \\ nil), do: await(to_binary_async, [array, limit])
+  def to_binary(array, limit \\ nil), do: to_binary(array, limit, @tries)
+
+  defp to_binary(array, limit, tries) do
+    case outcome(to_binary_async, [array, limit]) do
+      {:ok, binary} ->
+        binary
+
+      {:error, failure} ->
+        make_memory(failure, tries)
+        to_binary(array, limit, tries - 1)
+    end
+  end
 
   @doc "Computes the arrays and waits."
   @spec eval([array]) :: :ok
@@ -212,14 +237,33 @@ defmodule Mlx.Native do
 
     case Enum.split_with(rest, &NIF.worker_owns(worker, &1)) do
       {_, []} ->
-        true = await(eval_async, [arrays])
-        :ok
+        evaluate(arrays, @tries)
 
       {same, others} ->
         eval([first | same])
         eval(others)
     end
   end
+
+  defp evaluate(arrays, tries) do
+    case outcome(eval_async, [arrays]) do
+      {:ok, true} ->
+        :ok
+
+      {:error, failure} ->
+        make_memory(failure, tries)
+        evaluate(arrays, tries - 1)
+    end
+  end
+
+  # What was refused for want of memory can be tried again, once garbage no longer holds any. The
+  # BEAM may destroy what a collection found only some time after it.
+  defp make_memory(failure, tries) when elem(failure, 0) == :out_of_memory and tries > 0 do
+    :erlang.garbage_collect()
+    Process.sleep(10)
+  end
+
+  defp make_memory(failure, _tries), do: raise_failure(failure)
 
   @doc "The type and the shape. Waits."
   @spec describe(array) :: {Mlx.Array.type(), tuple}
@@ -329,16 +373,20 @@ defmodule Mlx.Native do
 
   defp promised(arrays, flags) when is_list(arrays), do: settle(arrays, flags)
 
-  # What the BEAM sees of an array is a few words, so its collector must be told.
   defp promised({:pressure, arrays}, flags) do
-    for array <- Enum.take(arrays, 1),
-        do: Event.memory(%{cause: :pressure, device: device(array)})
-
-    :erlang.garbage_collect()
+    collect(arrays)
     settle(arrays, flags)
   end
 
   defp promised({:error, failure}, _flags), do: raise_failure(failure)
+
+  # What the BEAM sees of an array is a few words, so its collector must be told.
+  defp collect(arrays) do
+    for array <- Enum.take(arrays, 1),
+        do: Event.memory(%{cause: :pressure, device: device(array)})
+
+    :erlang.garbage_collect()
+  end
 
   # Results of one post, which fail together where they fail at a check.
   defp settle(arrays, nil), do: settle(arrays, Flags.current())

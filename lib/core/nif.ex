@@ -2,7 +2,8 @@ defmodule Mlx.NIF do
   @moduledoc false
   # The stubs of the native library, grouped as in native/mlx_nif/src/nif. Only Mlx.Native and the
   # modules that ask something answered at once call them. A library that cannot be loaded leaves
-  # the module usable: whatever is called then raises with the cause and the remedy.
+  # the module usable: whatever is called then raises with the cause and the remedy. Once one is
+  # loaded, the module is not replaced under those who hold handles.
 
   @on_load :load
 
@@ -18,9 +19,26 @@ defmodule Mlx.NIF do
   @type instructions :: [{op :: atom | tuple, operands :: [non_neg_integer]}]
 
   def load do
-    with {:error, {_, reason}} <- :erlang.load_nif(path(), 0) do
-      :persistent_term.put({__MODULE__, :load_error}, to_string(reason))
+    case :erlang.load_nif(path(), 0) do
+      :ok ->
+        forget_workers()
+
+      # Another version of this module has the library, and everybody's handles are its own. Not
+      # loaded, this one leaves that in place; a VM that is to have it has to be started again.
+      {:error, {:upgrade, _}} = refused ->
+        refused
+
+      {:error, {_, reason}} ->
+        :persistent_term.put({__MODULE__, :load_error}, to_string(reason))
+        :ok
     end
+  end
+
+  # They are handles of a version of this module that was purged, if there are any.
+  defp forget_workers do
+    for {{Mlx.Device, device} = key, _worker} <- :persistent_term.get(),
+        device != :default,
+        do: :persistent_term.erase(key)
 
     :ok
   end
@@ -100,6 +118,9 @@ defmodule Mlx.NIF do
   @spec run_answer(run, [array]) :: :ok | :scattered | failure
   def run_answer(_run, _arrays), do: not_loaded()
 
+  @spec run_pressure(run) :: boolean
+  def run_pressure(_run), do: not_loaded()
+
   @spec run_abandon(run) :: :ok
   def run_abandon(_run), do: not_loaded()
 
@@ -152,6 +173,9 @@ defmodule Mlx.NIF do
 
   @spec memory_set_limit(non_neg_integer) :: {:ok, non_neg_integer} | failure
   def memory_set_limit(_bytes), do: not_loaded()
+
+  @spec memory_cache_limit() :: {:ok, non_neg_integer} | failure
+  def memory_cache_limit, do: not_loaded()
 
   @spec memory_set_cache_limit(non_neg_integer) :: {:ok, non_neg_integer} | failure
   def memory_set_cache_limit(_bytes), do: not_loaded()

@@ -116,7 +116,10 @@ defmodule Mlx.Program do
   end
 
   @doc """
-  Writes the program to a file: data only, versioned, with a checksum. Raises `File.Error`.
+  Writes the program to a file: data only, versioned, with a checksum.
+
+  The file is there in whole or not at all, and one that was there before stays until then. Raises
+  `File.Error`.
 
       iex> program = Mlx.Program.new([{{:u, 8}, {2}}], [], [0])
       iex> path = Path.join(System.tmp_dir!(), "save-#{System.unique_integer([:positive])}.mlxp")
@@ -126,7 +129,22 @@ defmodule Mlx.Program do
       :ok
   """
   @spec save!(t, Path.t()) :: :ok
-  def save!(%__MODULE__{} = program, path), do: File.write!(path, dump(program))
+  def save!(%__MODULE__{} = program, path) do
+    part = "#{path}.#{System.pid()}-#{System.unique_integer([:positive])}.part"
+
+    with :ok <- File.write(part, dump(program)),
+         :ok <- File.rename(part, path) do
+      :ok
+    else
+      {:error, reason} ->
+        File.rm(part)
+
+        raise File.Error,
+          reason: reason,
+          action: "write the program to",
+          path: IO.chardata_to_string(path)
+    end
+  end
 
   @doc """
   Reads a program from a file written by `save!/2`, and checks it.

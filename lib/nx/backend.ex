@@ -252,8 +252,14 @@ defmodule Mlx.Backend do
   end
 
   @impl true
-  def to_binary(%T{type: type, shape: shape, data: %B{ref: ref}}, limit),
-    do: Bits.read(ref, type, shape, limit)
+  def to_binary(%T{type: type, data: %B{ref: ref}} = tensor, limit),
+    do: Bits.read(ref, type, held_shape(tensor), limit)
+
+  # Vectorized axes lead the array's shape and are none of the tensor's.
+  defp held_shape(%T{shape: shape, vectorized_axes: []}), do: shape
+
+  defp held_shape(%T{shape: shape, vectorized_axes: axes}),
+    do: List.to_tuple(Keyword.values(axes) ++ Tuple.to_list(shape))
 
   @impl true
   def to_batched(%T{shape: batch_shape} = out, %T{shape: shape} = tensor, opts) do
@@ -293,6 +299,10 @@ defmodule Mlx.Backend do
   defdelegate to_pointer(tensor, opts), to: Pointer
 
   @impl true
+  # By way of c128.
+  def block(%Nx.Block.IRFFT{} = struct, %T{type: {:f, 64}}, args, fun),
+    do: Fallback.block(struct, args, fun)
+
   def block(struct, output, args, fun) do
     if Fallback.c128?([output | args]) do
       Fallback.block(struct, args, fun)

@@ -200,7 +200,12 @@ fn has_format(compiler: &str) -> Result<bool> {
 const FLAGS: &[&str] = &["-std=c++20", "-O1"];
 
 /// The shim: what Mlx adds to mlx-c.
-const SHIM: &[&str] = &["cpp/complex.cpp", "cpp/error.cpp", "cpp/host_kernel.cpp"];
+const SHIM: &[&str] = &[
+    "cpp/allocator.cpp",
+    "cpp/complex.cpp",
+    "cpp/error.cpp",
+    "cpp/host_kernel.cpp",
+];
 
 fn compile(mlx: &Path, mlx_c: &Path, out: &Path) -> Result<()> {
     let compiler = cxx()?;

@@ -9,6 +9,7 @@ MLX_VARIANT, MLX_CACHE_DIR. What is fetched, and its hashes, stands in requireme
 """
 
 import argparse
+import base64
 import contextlib
 import csv
 import ctypes
@@ -132,7 +133,7 @@ def own_site(version):
 
 
 def problem(site, version):
-    """What is wrong with an unpacked wheel, or None. Sizes are compared with the wheel's own RECORD."""
+    """What is wrong with an unpacked wheel, or None. Its libraries are compared with its own RECORD."""
     found = header_version(os.path.join(site, "mlx"))
     if not library_of(os.path.join(site, "mlx")):
         return "it holds no mlx/lib/libmlx"
@@ -145,7 +146,18 @@ def problem(site, version):
                     path = os.path.join(site, row[0])
                     if not os.path.isfile(path) or os.path.getsize(path) != int(row[2]):
                         return f"{row[0]} is missing or cut short"
+                    if row[1] != digest_of(path):
+                        return f"{row[0]} is damaged"
     return None
+
+
+def digest_of(path):
+    """As a wheel's RECORD writes it."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            digest.update(part)
+    return "sha256=" + base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
 def is_complete(site, version, digest):
@@ -304,7 +316,7 @@ def explain(complaint, variant, version):
     if "do not match the hashes" in words or "is invalid" in words or "incompleteread" in words:
         return (f"{wheel} arrived damaged (its hash is not the pinned one): run this again, and if it stays so, "
                 "remove the bad copy from the pip mirror or PIP_FIND_LINKS folder it comes from")
-    if "no space left" in words or "disk quota" in words:
+    if "no space left" in words or "disk quota" in words or "file too large" in words:
         return "the disk is full: free some space or set MLX_CACHE_DIR to another disk, then run this again"
     if any(word in words for word in ("connection", "timed out", "name resolution", "ssl", "proxy", "unreachable")):
         return f"pip cannot reach its package index to fetch {wheel}: check the network or proxy, or {OWN}"

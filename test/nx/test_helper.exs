@@ -16,3 +16,4 @@ if missing != [] do
 end
 
 ExUnit.start(exclude: platform ++ Keyword.keys(missing))
+Mlx.Faults.count()

@@ -5,6 +5,7 @@ Each test copies the script, beside requirements that name its own wheel and has
 with spaces in its name.
 """
 
+import base64
 import hashlib
 import os
 import shutil
@@ -27,15 +28,16 @@ def version_header(version):
     return "".join(f"#define MLX_VERSION_{name} {value}\n" for name, value in parts)
 
 
-def make_wheel(path, version="9.8.7", size=1000):
-    library = os.urandom(size)
-    with zipfile.ZipFile(path, "w") as wheel:
+def make_wheel(path, version="9.8.7", size=1000, library=None):
+    library = library or os.urandom(size)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(library).digest()).decode().rstrip("=")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr("mlx/lib/libmlx.so", library)
         wheel.writestr("mlx/include/mlx/version.h", version_header(version))
         info = "mlx_cpu-9.8.7.dist-info/"
         wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: mlx-cpu\nVersion: 9.8.7\n")
         wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\nRoot-Is-Purelib: true\n")
-        wheel.writestr(info + "RECORD", f"mlx/lib/libmlx.so,sha256=x,{size}\n")
+        wheel.writestr(info + "RECORD", f"mlx/lib/libmlx.so,sha256={digest},{len(library)}\n")
 
 
 class FetchTest(unittest.TestCase):
@@ -113,6 +115,42 @@ class FetchTest(unittest.TestCase):
         self.assertEqual(self.fetch().returncode, 0)
         self.assertEqual(os.path.getsize(library), 2000)
         self.assertEqual(self.cached(), ["cpu"])
+
+    def test_repairs_a_library_of_which_a_byte_changed(self):
+        self.fetch()
+        library = self.path("a cache", "9.8.7", "cpu", "mlx", "lib", "libmlx.so")
+        with open(library, "rb") as file:
+            whole = file.read()
+        for at in (0, 500, 999):
+            with open(library, "wb") as file:
+                file.write(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+            self.assertEqual(self.fetch().returncode, 0)
+            with open(library, "rb") as file:
+                self.assertEqual(file.read(), whole)
+        self.assertEqual(self.cached(), ["cpu"])
+
+    def test_full_disk(self):
+        # A file that may not grow is what a full disk is to whoever writes it. While pip writes the
+        # wheel, and while the wheel, which is smaller than what is in it, is unpacked.
+        make_wheel(self.wheel, size=200000)
+        self.pin()
+        self.fails_with(100000, "the disk is full", "MLX_CACHE_DIR")
+        make_wheel(self.wheel, library=bytes(1000000))
+        self.pin()
+        self.fails_with(100000, "cannot write the cache", "MLX_CACHE_DIR", "space left")
+        self.assertEqual(self.fetch().returncode, 0)
+        self.assertEqual(self.cached(), ["cpu"])
+
+    def fails_with(self, largest, *words):
+        limit = ["prlimit", f"--fsize={largest}", "--", sys.executable]
+        if not shutil.which("prlimit"):
+            self.skipTest("files cannot be limited here")
+        result = self.fetch(python=limit)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertNotIn("Traceback", result.stderr.splitlines()[-1])
+        for word in words:
+            self.assertIn(word, result.stderr.splitlines()[-1])
+        self.assertEqual(self.cached(), [])
 
     def test_truncated_wheel(self):
         os.truncate(self.wheel, os.path.getsize(self.wheel) // 2)

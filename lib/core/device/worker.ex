@@ -15,14 +15,31 @@ defmodule Mlx.Device.Worker do
   @impl true
   def init(device) do
     Process.flag(:trap_exit, true)
-    # After a crash of this process the thread is as good as before, and arrays are on it.
+    start(device)
+    {:ok, device}
+  end
+
+  # After a crash of this process the thread is as good as before, and arrays are on it.
+  defp start(device) do
     worker = :persistent_term.get({Mlx.Device, device}, nil)
 
     if worker == nil or NIF.worker_stopped(worker) do
       :persistent_term.put({Mlx.Device, device}, Native.start_worker(device))
     end
+  end
 
-    {:ok, device}
+  @doc "Has the process see to it that there is a handle, unless it is about to end."
+  @spec publish(pid) :: :ok
+  def publish(pid) do
+    GenServer.call(pid, :publish, :infinity)
+  catch
+    :exit, _ -> :ok
+  end
+
+  @impl true
+  def handle_call(:publish, _from, device) do
+    start(device)
+    {:reply, :ok, device}
   end
 
   @impl true

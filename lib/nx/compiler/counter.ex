@@ -90,6 +90,11 @@ defmodule Mlx.Compiler.Counter do
     end
   end
 
+  # A constant keeps the number that it was made of, which its type need not hold.
+  defp evaluate(:constant, [number], %{type: {kind, _} = type}, state)
+       when is_integer(number) and kind in [:u, :s],
+       do: {wrap(number, type), state}
+
   defp evaluate(:constant, [number], _t, state) when is_integer(number), do: {number, state}
 
   defp evaluate(:parameter, _args, %T{data: %Expr{id: id}}, state) do

@@ -18,6 +18,11 @@ defmodule Mlx.Lower.Block do
 
   def lower(%Block.CumulativeSum{} = block, out, [t]), do: Scan.scan(:cumsum, block, out, t)
   def lower(%Block.CumulativeProduct{} = block, out, [t]), do: Scan.scan(:cumprod, block, out, t)
+  # Nx's own function refuses complex numbers in words.
+  def lower(%name{}, _out, [%{type: {:c, _}}])
+      when name in [Block.CumulativeMin, Block.CumulativeMax, Block.TopK],
+      do: :default
+
   def lower(%Block.CumulativeMin{} = block, out, [t]), do: Scan.scan(:cummin, block, out, t)
   def lower(%Block.CumulativeMax{} = block, out, [t]), do: Scan.scan(:cummax, block, out, t)
 
@@ -41,6 +46,9 @@ defmodule Mlx.Lower.Block do
     real = cast(t, {:f, 32})
     Transform.clear({{:rfft, block.length, block.axis}, [real]}, block.eps)
   end
+
+  # By way of c128, which MLX lacks: Nx's own function has the precision that the type announces.
+  def lower(%Block.IRFFT{}, %{type: {:f, 64}}, _args), do: :default
 
   def lower(%Block.IRFFT{} = block, out, [t]) do
     signal = {{:irfft, block.length, block.axis}, [cast(t, {:c, 64})]}

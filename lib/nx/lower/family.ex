@@ -75,6 +75,18 @@ defmodule Mlx.Lower.Family do
         def unquote(function(name))(_out, [%{type: type}, %{type: type}] = args),
           do: from_bool({unquote(op), args})
 
+        def unquote(function(name))(_out, [%{type: {:u, 64}} = l, %{type: {:s, _}} = r]),
+          do: Mlx.Lower.Compare.unsigned(unquote(op), l, r)
+
+        def unquote(function(name))(_out, [%{type: {:s, _}} = l, %{type: {:u, 64}} = r]),
+          do: Mlx.Lower.Compare.unsigned(unquote(mirrored(op)), r, l)
+
+        def unquote(function(name))(_out, [%{type: {:c, 64}} = l, %{type: {:f, 64}} = r]),
+          do: Mlx.Lower.Compare.complex(unquote(op), l, r)
+
+        def unquote(function(name))(_out, [%{type: {:f, 64}} = l, %{type: {:c, 64}} = r]),
+          do: Mlx.Lower.Compare.complex(unquote(op), r, l)
+
         def unquote(function(name))(_out, [%{type: left} = l, %{type: right} = r]) do
           type = left |> Nx.Type.merge(right) |> operand_type(left, right)
           from_bool({unquote(op), [cast(l, type), cast(r, type)]})
@@ -82,6 +94,15 @@ defmodule Mlx.Lower.Family do
       end
     end
   end
+
+  @mirrored %{
+    greater: :less,
+    less: :greater,
+    greater_equal: :less_equal,
+    less_equal: :greater_equal
+  }
+
+  defp mirrored(op), do: Map.get(@mirrored, op, op)
 
   defmacro lower(name, out, args, do: body), do: define(name, :native, out, args, body)
   defmacro compose(name, out, args, do: body), do: define(name, :composed, out, args, body)

@@ -10,7 +10,8 @@ defmodule Mlx.Lower.Fold do
   @known %{add: :sum, multiply: :product, maximum: :reduce_max, minimum: :reduce_min}
 
   compose :reduce, out, [t, acc, opts, body] do
-    axes = axes(opts[:axes], t.shape)
+    # The order is that of the tensor, whatever that of the axes.
+    axes = opts[:axes] |> axes(t.shape) |> Enum.sort()
 
     case known(body, [out.type, t.type, acc.type]) do
       {op, reduction} ->

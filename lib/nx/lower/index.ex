@@ -50,10 +50,18 @@ defmodule Mlx.Lower.Index do
     axes = opts[:axes]
     type = wide(out.type)
     columns = columns(indices, axes, fn column, _axis -> column end)
+    dims = update_dims(updates.shape, indices, t.shape, axes)
+    count = hd(batch(indices))
+
+    # Flat ones have no axis of their own for the rows.
+    {updates, shape} =
+      if elem(updates.shape, 0) == count,
+        do: {cast(updates, type), updates.shape},
+        else: {rows(cast(updates, type), indices, dims), List.to_tuple([count | dims])}
+
     inside = inside(indices, t.shape, axes)
-    inside = reshape(inside, List.to_tuple(batch(indices)), row_shape(indices, updates.shape))
-    updates = where(inside, cast(updates, type), const(0, type))
-    updates = update_shape(updates, indices, t.shape, axes)
+    inside = reshape(inside, {count}, Tuple.duplicate(1, tuple_size(shape)) |> put_elem(0, count))
+    updates = rows(where(inside, updates, const(0, type)), indices, dims)
     cast({{:scatter_add, axes}, [cast(t, type), updates | columns]}, type, out.type)
   end
 
@@ -74,7 +82,8 @@ defmodule Mlx.Lower.Index do
       end)
 
     x = {{:pad, [first], [0], [1]}, [cast(t, out.type), const(0, out.type)]}
-    updates = update_shape(cast(updates, out.type), indices, t.shape, axes)
+    dims = update_dims(updates.shape, indices, t.shape, axes)
+    updates = rows(cast(updates, out.type), indices, dims)
     grown = put_elem(t.shape, first, spare + 1)
     slice_axis({{:scatter, axes}, [x, updates | columns]}, grown, first, 0, spare)
   end
@@ -134,16 +143,39 @@ defmodule Mlx.Lower.Index do
 
   defp comparable(index, type), do: {index, type}
 
-  defp row_shape(indices, update_shape) do
-    batch = batch(indices)
-    List.to_tuple(batch ++ List.duplicate(1, tuple_size(update_shape) - length(batch)))
-  end
-
   defp batch(indices), do: indices.shape |> Tuple.to_list() |> Enum.drop(-1)
 
-  # MLX wants the full rank of the target after the rows, with unit axes where indices point.
-  defp update_shape(updates, indices, shape, axes) do
-    reshape(updates, List.to_tuple(batch(indices) ++ unit_at(shape, axes)))
+  # MLX wants the full rank of the target after the rows.
+  defp rows(updates, indices, dims), do: reshape(updates, List.to_tuple(batch(indices) ++ dims))
+
+  # The sizes of one update, along all axes of the target: 1 where indices point, and elsewhere those of
+  # the updates, which Nx lets be smaller than the target's. Updates of vectorized tensors come flat.
+  defp update_dims(update_shape, indices, shape, axes) do
+    free = Enum.to_list(0..(tuple_size(shape) - 1)//1) -- axes
+    whole = for axis <- free, do: elem(shape, axis)
+    size = div(Tuple.product(update_shape), Enum.product(batch(indices)))
+    given = update_shape |> Tuple.to_list() |> Enum.drop(1)
+
+    sizes =
+      cond do
+        length(given) == length(free) -> given
+        size == Enum.product(whole) -> whole
+        length(free) == 1 -> [size]
+        true -> raise_part_of_update(size, whole)
+      end
+
+    free
+    |> Enum.zip(sizes)
+    |> Enum.reduce(Tuple.duplicate(1, tuple_size(shape)), fn {axis, dim}, dims ->
+      put_elem(dims, axis, dim)
+    end)
+    |> Tuple.to_list()
+  end
+
+  defp raise_part_of_update(size, whole) do
+    raise ArgumentError,
+          "updates of #{size} elements each do not say which part of #{inspect(whole)} they are for: " <>
+            "of vectorized tensors, updates have to be as large as what the indices leave"
   end
 
   defp unit_at(shape, axes),

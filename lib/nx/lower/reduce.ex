@@ -53,7 +53,7 @@ defmodule Mlx.Lower.Reduce do
   end
 
   defp reduce(_op, tree, [], _keep), do: tree
-  defp reduce(op, tree, axes, keep), do: {{op, axes, keep == true}, [tree]}
+  defp reduce(op, tree, axes, keep), do: {{op, axes, !!keep}, [tree]}
 
   defp blocked_sum(x, shape, axes, keep, out_shape) do
     count = axes |> Enum.map(&elem(shape, &1)) |> Enum.product()

@@ -34,8 +34,13 @@ defmodule Mlx.Lower.Tree do
 
   @doc """
   The type in which an operation of `type` takes two operands: single precision where half
-  precision does not hold an operand's integers, such as the size that a mean divides by.
+  precision does not hold an operand's integers, such as the size that a mean divides by, or the two
+  kinds of half precision meet, of which each has numbers that the other lacks.
   """
+  def operand_type(type, {left, 16}, {right, 16})
+      when {left, right} in [{:f, :bf}, {:bf, :f}],
+      do: wide(type)
+
   def operand_type(type, left, right) do
     if (left in @beyond_half or right in @beyond_half) and wide(type) != type,
       do: wide(type),
@@ -118,7 +123,15 @@ defmodule Mlx.Lower.Tree do
     starts = for {low, _} <- config, do: max(-low, 0)
     stops = for {{_, high}, dim} <- Enum.zip(config, padded), do: dim - max(-high, 0)
     shape = for {start, stop} <- Enum.zip(starts, stops), do: stop - start
+    if Enum.any?(shape, &(&1 < 1)), do: raise_nothing_left(shape)
     {slice(tree, List.to_tuple(padded), starts, stops), List.to_tuple(shape)}
+  end
+
+  # Nx announces shapes that no tensor has.
+  defp raise_nothing_left(shape) do
+    raise ArgumentError,
+          "negative padding cuts off all of an axis: the sizes left are #{inspect(shape)}, and every " <>
+            "axis of a tensor has an element at least"
   end
 
   defp pad_interior(tree, shape, config, value) do
@@ -161,13 +174,34 @@ defmodule Mlx.Lower.Tree do
   def windows(tree, shape, dims, strides, dilations) do
     places =
       Enum.zip_with([Tuple.to_list(shape), dims, strides, dilations], fn
-        [size, dim, stride, dilation] -> div(size - (dim - 1) * dilation - 1, stride) + 1
+        [size, dim, stride, dilation] -> window_places(size, dim, stride, dilation)
       end)
 
     steps = strides(shape)
     between = Enum.zip_with(steps, strides, &*/2) ++ Enum.zip_with(steps, dilations, &*/2)
     view = {:as_strided, List.to_tuple(places ++ dims), between, 0}
     {{view, [{:contiguous, [tree]}]}, places}
+  end
+
+  @doc """
+  How many windows of `dim` elements, `dilation` apart, begin every `stride` elements of `size`. Nx
+  announces one where none fits.
+  """
+  def window_places(_size, _dim, stride, dilation) when stride < 1 or dilation < 1 do
+    raise ArgumentError,
+          "strides and dilations of windows are 1 or more, got: #{stride} and #{dilation}"
+  end
+
+  def window_places(size, dim, stride, dilation) do
+    case size - (dim - 1) * dilation - 1 do
+      rest when rest >= 0 ->
+        div(rest, stride) + 1
+
+      _none ->
+        raise ArgumentError,
+              "a window of #{dim} elements, #{dilation} apart, does not fit into the #{size} elements " <>
+                "of its axis: pad the tensor, or take a smaller window or dilation"
+    end
   end
 
   @doc "Row-major strides, in elements."

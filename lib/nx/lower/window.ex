@@ -45,7 +45,7 @@ defmodule Mlx.Lower.Window do
 
   # Windows of `size` elements, `dilation` apart, every `stride` elements.
   defp reduce_axis(op, {_tree, shape} = x, axis, {size, stride, dilation}) do
-    places = div(elem(shape, axis) - (size - 1) * dilation - 1, stride) + 1
+    places = window_places(elem(shape, axis), size, stride, dilation)
     powers = powers(size)
     levels = levels(x, op, axis, dilation, Enum.max(powers))
 

@@ -5,22 +5,26 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::array::Array;
 use crate::control;
 use crate::error::Result;
 use crate::memory;
+use crate::pressure::Pressure;
 use crate::promise::Promise;
 use crate::stream::{Device, Streams};
 use crate::task::Task;
 
 /// Unevaluated operations, and bytes of results, beyond which the worker evaluates.
 const LAZY_OPS: usize = 512;
-const LAZY_BYTES: usize = 256 << 20;
+pub(crate) const LAZY_BYTES: usize = 256 << 20;
+/// What is worth a look at how much there is.
+const LARGE: usize = 1 << 20;
 /// Growth of active memory, in bytes and as a share, that asks the callers to collect garbage.
 const GROWTH: usize = 64 << 20;
+/// The growth that does so where hardly any memory is left.
+const LAST_GROWTH: usize = 8 << 20;
 
 /// What a job may use: it lives on the worker's thread.
 pub struct Context {
@@ -29,7 +33,7 @@ pub struct Context {
     /// Runs that are attended, by number.
     pub(crate) tasks: BTreeMap<u64, Task>,
     /// Tells the callers to collect garbage.
-    pressure: Arc<AtomicBool>,
+    pressure: Arc<Pressure>,
     /// Results that may be unevaluated.
     lazy: Vec<Weak<Promise>>,
     ops: usize,
@@ -39,7 +43,7 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(streams: Rc<Streams>, pressure: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(streams: Rc<Streams>, pressure: Arc<Pressure>) -> Self {
         Self {
             streams,
             tasks: BTreeMap::new(),
@@ -70,6 +74,8 @@ impl Context {
         self.bytes += bytes;
         if self.bytes > LAZY_BYTES {
             self.settle();
+        } else if bytes > LARGE {
+            self.measure();
         }
     }
 
@@ -139,10 +145,13 @@ impl Context {
     /// Garbage collection knows nothing of native memory; asks for one when that has grown.
     fn measure(&mut self) {
         let active = memory::active();
-        if active > self.mark + self.mark / 4 + GROWTH {
-            self.pressure.store(true, Ordering::Relaxed);
+        let left = memory::largest_array().saturating_sub(self.mark);
+        let growth = (self.mark / 4 + GROWTH).min((left / 2).max(LAST_GROWTH));
+        if active > self.mark + growth {
+            self.pressure.raise();
             self.mark = active;
         } else if active < self.mark {
+            self.pressure.ease();
             self.mark = active;
         }
     }

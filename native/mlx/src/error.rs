@@ -39,6 +39,16 @@ pub enum Error {
         /// The limit in force.
         limit: usize,
     },
+    /// There was no memory for a result, or for what comes before it, when it was computed.
+    #[error("{message}")]
+    Exhausted {
+        /// The operation in which it was missed.
+        op: &'static str,
+        /// MLX's text, untouched.
+        message: String,
+        /// The operands' types and shapes, where it is an operation of the table.
+        operands: Option<String>,
+    },
     /// The worker was stopped before the job ran.
     #[error("the worker of this device was stopped")]
     Stopped,
@@ -76,6 +86,9 @@ pub enum Error {
     },
 }
 
+/// What MLX and CUDA say where there is no memory.
+const EXHAUSTED: [&str; 3] = ["[malloc]", "[metal::malloc]", "cudaErrorMemoryAllocation"];
+
 /// The result of anything here.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -85,7 +98,7 @@ impl Error {
         match self {
             Self::InvalidArgument { .. } => "invalid_argument",
             Self::Native { .. } => "native",
-            Self::OutOfMemory { .. } => "out_of_memory",
+            Self::OutOfMemory { .. } | Self::Exhausted { .. } => "out_of_memory",
             Self::Stopped => "stopped",
             Self::Cancelled => "cancelled",
             Self::Deallocated => "deallocated",
@@ -100,7 +113,8 @@ impl Error {
         match self {
             Self::InvalidArgument { op, .. }
             | Self::Native { op, .. }
-            | Self::OutOfMemory { op, .. } => Some(op),
+            | Self::OutOfMemory { op, .. }
+            | Self::Exhausted { op, .. } => Some(op),
             Self::Checked { op, .. } => Some(op),
             Self::Labelled { error, .. } => error.op(),
             _ => None,
@@ -118,10 +132,18 @@ impl Error {
 
     /// MLX's refusal, with the text that it left for this thread.
     pub(crate) fn native(op: &'static str) -> Self {
+        let (message, operands) = (last_message(), None);
+        if EXHAUSTED.iter().any(|words| message.contains(words)) {
+            return Self::Exhausted {
+                op,
+                message,
+                operands,
+            };
+        }
         Self::Native {
             op,
-            message: last_message(),
-            operands: None,
+            message,
+            operands,
         }
     }
 
@@ -130,6 +152,7 @@ impl Error {
         match self {
             Self::InvalidArgument { operands, .. }
             | Self::Native { operands, .. }
+            | Self::Exhausted { operands, .. }
             | Self::Checked { operands, .. } => operands.as_deref(),
             Self::Labelled { error, .. } => error.operands(),
             _ => None,
@@ -176,6 +199,11 @@ impl Error {
                 op: name,
                 bytes,
                 limit,
+            },
+            Self::Exhausted { message, .. } => Self::Exhausted {
+                op: name,
+                message,
+                operands: Some(described),
             },
             other => other,
         }

@@ -35,6 +35,7 @@ mod message;
 pub mod ops;
 #[allow(unsafe_code)]
 pub mod pointer;
+mod pressure;
 pub mod program;
 pub mod promise;
 mod queue;
@@ -45,6 +46,7 @@ mod task;
 mod thread;
 #[allow(unsafe_code)]
 pub mod version;
+mod wanted;
 pub mod worker;
 
 pub use array::{Array, Bytes};

@@ -1,6 +1,7 @@
 //! MLX's memory counters and limits, in bytes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mlx_ffi as ffi;
 
@@ -20,15 +21,27 @@ macro_rules! counters {
     };
 }
 
+/// Held by live arrays.
+pub fn active() -> usize {
+    // SAFETY: takes nothing.
+    counted().saturating_sub(unsafe { ffi::mlx_ffi_missing_memory() })
+}
+
 counters! {
-    /// Held by live arrays.
-    active = mlx_get_active_memory;
+    /// As MLX counts it: with what could not be had.
+    counted = mlx_get_active_memory;
     /// Held for reuse.
     cache = mlx_get_cache_memory;
     /// The most that live arrays held since the last reset.
     peak = mlx_get_peak_memory;
-    /// Above this, MLX waits for running work before it allocates.
+    /// What live arrays may hold: beyond it, a worker is refused memory.
     limit = mlx_get_memory_limit;
+}
+
+/// Holds what the calling thread allocates to the limit.
+pub(crate) fn limit_thread() {
+    // SAFETY: takes nothing.
+    unsafe { ffi::mlx_ffi_limit_thread() }
 }
 
 /// A copy of the limit: it is compared with each result's size, and asking MLX takes a lock.
@@ -56,8 +69,33 @@ pub fn set_limit(bytes: usize) -> Result<usize> {
     Ok(before)
 }
 
-/// Sets how much MLX keeps for reuse and answers the limit before.
+/// Sets how much MLX keeps for reuse and answers the limit before. Waits for what is being computed.
 pub fn set_cache_limit(bytes: usize) -> Result<usize> {
+    let mut known = cache_limit_known();
+    let before = replace_cache_limit(bytes)?;
+    *known = Some(bytes);
+    Ok(before)
+}
+
+/// How much MLX keeps for reuse at most. Waits for what is being computed, the first time.
+pub fn cache_limit() -> Result<usize> {
+    let mut known = cache_limit_known();
+    if let Some(bytes) = *known {
+        return Ok(bytes);
+    }
+    // MLX tells it only in exchange for another one; this one has nothing freed.
+    let bytes = replace_cache_limit(usize::MAX)?;
+    replace_cache_limit(bytes)?;
+    *known = Some(bytes);
+    Ok(bytes)
+}
+
+fn cache_limit_known() -> MutexGuard<'static, Option<usize>> {
+    static KNOWN: Mutex<Option<usize>> = Mutex::new(None);
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn replace_cache_limit(bytes: usize) -> Result<usize> {
     let mut before = 0;
     // SAFETY: writes to one live place.
     let status = unsafe { ffi::mlx_set_cache_limit(&mut before, bytes) };

@@ -1,7 +1,7 @@
 //! What callers post to a worker's thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::array::Array;
 use crate::context::Context;
@@ -11,7 +11,8 @@ use crate::halt;
 use crate::program::Program;
 use crate::promise::Promise;
 use crate::task::{Done, Task};
-use crate::thread::caught;
+use crate::thread::{State, caught};
+use crate::wanted::Wanted;
 use crate::worker::{Input, Inputs, Promises};
 
 pub(crate) type Job = Box<dyn FnOnce(Option<&mut Context>) + Send>;
@@ -69,10 +70,10 @@ impl Message {
 }
 
 impl Run {
-    fn perform(&self, context: &mut Context, stopped: &AtomicBool) -> Result<()> {
-        let unwanted = || self.outputs.iter().all(|promise| promise.is_abandoned());
-        let is_stopped = || stopped.load(Ordering::Relaxed);
-        let cancelled = || unwanted() || is_stopped() || halt::is_halting();
+    fn perform(&self, context: &mut Context, state: &State) -> Result<()> {
+        let wanted = Wanted::new(&self.outputs, &state.queue);
+        let is_stopped = || state.stopped.load(Ordering::Relaxed);
+        let cancelled = || wanted.by_nobody() || is_stopped() || halt::is_halting();
         let arrays = self.inputs.iter().map(Input::get);
         let made = self.program.run(arrays, &context.streams, &cancelled)?;
         context.track(self.program.len(), &made, &self.outputs);
@@ -82,14 +83,14 @@ impl Run {
         Ok(())
     }
 
-    pub(crate) fn run(self, context: Option<&mut Context>, stopped: &AtomicBool) {
+    pub(crate) fn run(self, context: Option<&mut Context>, state: &State) {
         let done = match context {
             None => Err(Error::Stopped),
-            Some(context) => caught(|| self.perform(context, stopped)),
+            Some(context) => caught(|| self.perform(context, state)),
         };
         if let Err(error) = done {
             // Whatever it was that it gave up.
-            let error = match stopped.load(Ordering::Relaxed) {
+            let error = match state.stopped.load(Ordering::Relaxed) {
                 true => Error::Stopped,
                 false => error,
             };

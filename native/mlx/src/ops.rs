@@ -131,11 +131,11 @@ ops! {
     ArgmaxAxis(axis: i32, keep: bool) => |[x], s| c!(mlx_argmax_axis(x, axis, keep), s);
     ArgminAxis(axis: i32, keep: bool) => |[x], s| c!(mlx_argmin_axis(x, axis, keep), s);
     LogsumexpAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_logsumexp_axes(x, [axes], keep), s);
-    MaxAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_max_axes(x, [axes], keep), s);
-    MinAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_min_axes(x, [axes], keep), s);
-    ProdAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_prod_axes(x, [axes], keep), s);
+    MaxAxes(axes: Vec<i32>, keep: bool) => |[x], s| shape::in_order(x, s).and_then(|x| c!(mlx_max_axes(x, [axes], keep), s));
+    MinAxes(axes: Vec<i32>, keep: bool) => |[x], s| shape::in_order(x, s).and_then(|x| c!(mlx_min_axes(x, [axes], keep), s));
+    ProdAxes(axes: Vec<i32>, keep: bool) => |[x], s| shape::in_order(x, s).and_then(|x| c!(mlx_prod_axes(x, [axes], keep), s));
     SoftmaxAxes(axes: Vec<i32>, precise: bool) => |[x], s| c!(mlx_softmax_axes(x, [axes], precise), s);
-    SumAxes(axes: Vec<i32>, keep: bool) => |[x], s| c!(mlx_sum_axes(x, [axes], keep), s);
+    SumAxes(axes: Vec<i32>, keep: bool) => |[x], s| shape::in_order(x, s).and_then(|x| c!(mlx_sum_axes(x, [axes], keep), s));
 
     // Reductions by a program of two inputs, the element and what is so far, over the first axis
     Fused(body: Body) => run |xs, r| plan::evaluate(body, xs, r);

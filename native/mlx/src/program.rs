@@ -197,7 +197,7 @@ impl Program {
     }
 
     /// A failure of this program. An operand's own is not one, and does not come here.
-    pub(crate) fn failure(&self, error: Error) -> Error {
+    pub fn failure(&self, error: Error) -> Error {
         error.labelled(self.label.as_ref())
     }
 

@@ -142,9 +142,17 @@ impl Promise {
 
     /// Whether neither an owner nor a job posted can still read it, or will.
     pub fn is_abandoned(&self) -> bool {
-        self.is_closed()
-            && self.readers.load(Ordering::Acquire) == 0
-            && !self.waiting().iter().any(|alive| alive())
+        self.readers() == 0 && !self.is_held()
+    }
+
+    /// Whether an owner can still read it, or somebody who is alive waits for it.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.is_closed() || self.waiting().iter().any(|alive| alive())
+    }
+
+    /// How many jobs will read it, whether or not anybody wants what they make of it.
+    pub(crate) fn readers(&self) -> usize {
+        self.readers.load(Ordering::Acquire)
     }
 
     pub(crate) fn wait(&self, alive: Alive) {

@@ -4,9 +4,10 @@
 //! for need not wake a worker that has just been busy: it takes a nap, looks again by itself, and
 //! falls asleep only after a while without work. What a caller waits for wakes it at once.
 
+use std::collections::VecDeque;
 use std::hint::spin_loop;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ const ASLEEP: u8 = 2;
 /// A queue with many senders and one receiving thread.
 pub(crate) struct Queue<T> {
     items: SegQueue<T>,
+    /// What the receiver has looked at and not taken yet: older than all of `items`.
+    seen: Mutex<VecDeque<T>>,
+    any_seen: AtomicBool,
     state: AtomicU8,
     closed: AtomicBool,
     receiver: OnceLock<Thread>,
@@ -45,6 +49,8 @@ impl<T> Queue<T> {
     pub(crate) fn new() -> Self {
         Self {
             items: SegQueue::new(),
+            seen: Mutex::default(),
+            any_seen: AtomicBool::new(false),
             state: AtomicU8::new(AWAKE),
             closed: AtomicBool::new(false),
             receiver: OnceLock::new(),
@@ -63,6 +69,16 @@ impl<T> Queue<T> {
         self.wake(NAPPING);
     }
 
+    /// Whether nothing more will be sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Has the receiver woken by all that is sent, for it waits for something else from now on.
+    pub(crate) fn leave(&self) {
+        self.state.store(ASLEEP, Ordering::SeqCst);
+    }
+
     fn wake(&self, from: u8) {
         // Either this sees the receiver's state, or the receiver sees the item: both write first
         // and then read, with a fence between.
@@ -79,20 +95,44 @@ impl<T> Queue<T> {
         let _ = self.receiver.set(thread::current());
     }
 
-    /// The next item, if there is one.
+    /// The next item, if there is one. For the receiver.
     pub(crate) fn try_next(&self) -> Option<T> {
+        if self.any_seen.load(Ordering::Relaxed) {
+            let mut seen = self.seen();
+            let item = seen.pop_front();
+            self.any_seen.store(!seen.is_empty(), Ordering::Relaxed);
+            if item.is_some() {
+                return item;
+            }
+        }
         self.items.pop()
     }
 
-    /// How many items there are.
+    /// How many items there are. For the receiver.
     pub(crate) fn len(&self) -> usize {
-        self.items.len()
+        self.seen().len() + self.items.len()
+    }
+
+    /// Looks at the items that there are, the oldest first, and leaves them. For the receiver.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&VecDeque<T>) -> R) -> R {
+        let mut seen = self.seen();
+        // No more than there are now: others may send for ever.
+        for _ in 0..self.items.len() {
+            seen.extend(self.items.pop());
+        }
+        self.any_seen.store(!seen.is_empty(), Ordering::Relaxed);
+        look(&seen)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, VecDeque<T>> {
+        // A panic while it was held left it whole: every change is one call.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next item, waited for. `naps` counts the naps since the last one.
     pub(crate) fn next(&self, naps: &mut u32) -> Next<T> {
         for _ in 0..LOOKS {
-            if let Some(item) = self.items.pop() {
+            if let Some(item) = self.try_next() {
                 *naps = 0;
                 return Next::Item(item);
             }

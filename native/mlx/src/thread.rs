@@ -2,20 +2,24 @@
 //!
 //! MLX takes back neither a stream nor what it started for one. So a thread whose worker is gone
 //! keeps its streams and waits for the next worker of its device: as many streams exist as were in
-//! use at the same time, however many come and go.
+//! use at the same time, however many come and go. A worker that was stopped is not in use, whatever
+//! handles name what it made.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{SendError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::halt::{self, AtWork};
+use crate::memory;
 use crate::message::Message;
+use crate::pressure::Pressure;
 use crate::queue::{Next, Queue};
 use crate::stream::{Device, Streams};
 use crate::worker::Input;
@@ -25,6 +29,11 @@ const STACK: usize = 64 << 20;
 /// For a device; each is a thread of ours and, on a CPU, one of MLX's.
 const MOST_THREADS: usize = 512;
 
+/// Messages after which a thread looks after the workers it had that were stopped, and the longest
+/// that it waits for that with nothing else to do.
+const MESSAGES: usize = 1024;
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
 /// What a worker's handles and its thread share.
 pub(crate) struct State {
     pub(crate) device: Device,
@@ -32,7 +41,7 @@ pub(crate) struct State {
     /// Instructions posted and not yet done.
     pub(crate) queued: AtomicUsize,
     pub(crate) stopped: AtomicBool,
-    pub(crate) pressure: Arc<AtomicBool>,
+    pub(crate) pressure: Arc<Pressure>,
 }
 
 impl State {
@@ -130,6 +139,7 @@ pub(crate) fn assign(device: Device, mut assignment: Assignment) -> Result<()> {
 
 /// One worker after the other, with the same streams.
 fn live(device: Device, first: Assignment) {
+    memory::limit_thread();
     let streams = match Streams::new(device) {
         Ok(streams) => Rc::new(streams),
         Err(error) => {
@@ -137,17 +147,18 @@ fn live(device: Device, first: Assignment) {
             state.queue.receive_here();
             state.stopped.store(true, Ordering::Release);
             ready(Err(error));
-            return work(&state, &mut None);
+            return refuse_all(&state);
         }
     };
     let (assign, assigned) = channel();
+    let mut stopped = Stopped::default();
     let mut next = Some(first);
     while let Some(Assignment { state, ready }) = next {
         state.queue.receive_here();
         let at_work = AtWork::begin();
         let mut context = Some(Context::new(streams.clone(), state.pressure.clone()));
         ready(Ok(()));
-        work(&state, &mut context);
+        work(&state, &mut context, &mut stopped);
         if halt::is_halting() {
             // Neither its arrays nor its streams are freed: that would call MLX.
             if context.is_some() {
@@ -159,18 +170,81 @@ fn live(device: Device, first: Assignment) {
             }
         }
         drop(context);
+        if state.stopped.load(Ordering::Acquire) {
+            stopped.add(state);
+        }
         drop(at_work);
         Threads::get().idle.push((device, assign.clone()));
-        next = assigned.recv().ok();
+        next = stopped.wait(&assigned);
     }
 }
 
-/// Does what is posted until nobody can post any more.
-fn work(state: &State, context: &mut Option<Context>) {
+/// Workers of a thread that were stopped, and that somebody still has handles to: of arrays, which
+/// have to be freed, or to post what is to be refused. The thread does that beside its work.
+#[derive(Default)]
+struct Stopped(Vec<Arc<State>>);
+
+impl Stopped {
+    fn add(&mut self, state: Arc<State>) {
+        state.queue.leave();
+        self.0.push(state);
+        self.serve();
+    }
+
+    /// Refuses and frees what was posted meanwhile. For a thread that may call MLX.
+    fn serve(&mut self) {
+        self.0.retain(|state| {
+            // Before it is emptied: what was sent before the end is not missed.
+            let closed = state.queue.is_closed();
+            while let Some(message) = state.queue.try_next() {
+                perform(message, &mut None, state);
+            }
+            !closed
+        });
+    }
+
+    /// The next worker for the thread.
+    fn wait(&mut self, assigned: &Receiver<Assignment>) -> Option<Assignment> {
+        let mut pause = Duration::from_millis(1);
+        while !self.0.is_empty() {
+            match assigned.recv_timeout(pause) {
+                Ok(assignment) => return Some(assignment),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => pause = LONGEST_PAUSE.min(2 * pause),
+            }
+            let at_work = AtWork::begin();
+            if !halt::is_halting() {
+                self.serve();
+            }
+            drop(at_work);
+        }
+        assigned.recv().ok()
+    }
+}
+
+/// Refuses what is posted until nobody can post any more.
+fn refuse_all(state: &State) {
     let mut naps = 0;
+    loop {
+        match state.queue.next(&mut naps) {
+            Next::Item(message) => perform(message, &mut None, state),
+            Next::Idle => (),
+            Next::Closed => return,
+        }
+    }
+}
+
+/// Does what is posted until nobody can post any more, or the worker is stopped.
+fn work(state: &State, context: &mut Option<Context>, stopped: &mut Stopped) {
+    let mut naps = 0;
+    let mut done: usize = 0;
     // What was posted before a run gave way comes before it goes on: how many that still are.
     let mut ahead = None;
-    while !halt::is_halting() {
+    while !halt::is_halting() && !state.stopped.load(Ordering::Acquire) {
+        done += 1;
+        if done.is_multiple_of(MESSAGES) {
+            stopped.serve();
+        }
         let yielded = context.as_ref().map(Context::yielded).unwrap_or_default();
         let message = if yielded.is_empty() {
             ahead = None;
@@ -180,6 +254,7 @@ fn work(state: &State, context: &mut Option<Context>) {
                     if let Some(context) = context {
                         context.idle();
                     }
+                    stopped.serve();
                     continue;
                 }
                 Next::Closed => return,
@@ -207,34 +282,38 @@ fn work(state: &State, context: &mut Option<Context>) {
             // Frees what the stream holds; what handles still name goes with them.
             *context = None;
         }
-        let weight = message.weight();
-        match message {
-            Message::Run(run) => run.run(context.as_mut(), &state.stopped),
-            Message::Attend(attend) => attend.begin(context.as_mut()),
-            Message::Answer(number, answer) => {
-                if let Some(context) = context {
-                    let answer = answer.and_then(|inputs| inputs.iter().map(Input::get).collect());
-                    if let Some(task) = context.tasks.get(&number) {
-                        task.answer(answer);
-                    }
-                    context.go_on(number);
-                }
-            }
-            Message::Abandon(number) => {
-                if let Some(task) = context.as_mut().and_then(|c| c.tasks.remove(&number)) {
-                    task.finish(Err(Error::Cancelled));
-                }
-            }
-            // What panics here is a reply; the job it answers has been caught before.
-            Message::Job { job, .. } => {
-                let _ = catch_unwind(AssertUnwindSafe(|| job(context.as_mut())));
-            }
-            Message::Release(promise) => promise.empty(),
-            Message::Drop(array) => drop(array),
-            Message::Wake => (),
-        }
-        state.queued.fetch_sub(weight, Ordering::Relaxed);
+        perform(message, context, state);
     }
+}
+
+fn perform(message: Message, context: &mut Option<Context>, state: &State) {
+    let weight = message.weight();
+    match message {
+        Message::Run(run) => run.run(context.as_mut(), state),
+        Message::Attend(attend) => attend.begin(context.as_mut()),
+        Message::Answer(number, answer) => {
+            if let Some(context) = context {
+                let answer = answer.and_then(|inputs| inputs.iter().map(Input::get).collect());
+                if let Some(task) = context.tasks.get(&number) {
+                    task.answer(answer);
+                }
+                context.go_on(number);
+            }
+        }
+        Message::Abandon(number) => {
+            if let Some(task) = context.as_mut().and_then(|c| c.tasks.remove(&number)) {
+                task.finish(Err(Error::Cancelled));
+            }
+        }
+        // What panics here is a reply; the job it answers has been caught before.
+        Message::Job { job, .. } => {
+            let _ = catch_unwind(AssertUnwindSafe(|| job(context.as_mut())));
+        }
+        Message::Release(promise) => promise.empty(),
+        Message::Drop(array) => drop(array),
+        Message::Wake => (),
+    }
+    state.queued.fetch_sub(weight, Ordering::Relaxed);
 }
 
 /// What `job` answers, or its panic as an error.

@@ -4,8 +4,7 @@
 //! post jobs and go on; a job that reads is answered through a function of the caller's, exactly
 //! once: also when the job panics, and when the worker was stopped before the job's turn came.
 //!
-//! The thread ends when the last [`Worker`] handle is gone, and never before: arrays are dropped
-//! on it even after a stop.
+//! Arrays are dropped on the thread even after a stop, until the last [`Worker`] handle is gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use smallvec::SmallVec;
 
 use crate::array::Array;
-use crate::context::Context;
+use crate::context::{Context, LAZY_BYTES};
 use crate::control::Attendant;
 use crate::error::{Error, Result};
 use crate::message::{Attend, Job, Message, Run};
@@ -26,6 +25,10 @@ use crate::version;
 
 /// Queued instructions beyond which a caller is asked to wait.
 const QUEUE_LIMIT: usize = 16_384;
+
+/// What is posted with so many bytes counts as an instruction more: a full queue holds as much as
+/// may lie unevaluated.
+const BYTES: usize = LAZY_BYTES / QUEUE_LIMIT;
 
 /// The queue has reached its limit: wait with [`Worker::call`] and post again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +95,11 @@ impl Input {
         self.0.note();
     }
 
+    /// The promise, if it counts as read as long as this lives.
+    pub(crate) fn counted(&self) -> Option<&Arc<Promise>> {
+        self.1.is_none().then_some(&self.0)
+    }
+
     pub(crate) fn replace(&self, array: Array) {
         self.0.replace(array);
     }
@@ -148,10 +156,9 @@ impl Worker {
     }
 
     /// Whether memory has grown so much since the last time that garbage is worth collecting.
-    /// Answers true to one caller only.
-    pub fn take_pressure(&self) -> bool {
-        self.state().pressure.load(Ordering::Relaxed)
-            && self.state().pressure.swap(false, Ordering::Relaxed)
+    /// Answers true once to each caller, who is told apart by a number.
+    pub fn take_pressure(&self, caller: impl FnOnce() -> u64) -> bool {
+        self.state().pressure.take(caller)
     }
 
     /// Does `job` on the worker and passes its result to `reply`, there.
@@ -220,10 +227,13 @@ impl Worker {
     ) -> std::result::Result<Arc<Promise>, Busy> {
         self.room()?;
         let promise = Arc::new(Promise::default());
-        let result = promise.clone();
+        let (result, wanted) = (promise.clone(), promise.clone());
         self.post(
-            1 + bytes / (1 << 16),
+            1 + bytes / BYTES,
             move |context| {
+                if wanted.is_abandoned() {
+                    return Err(Error::Cancelled);
+                }
                 let made = make()?;
                 context.grow(made.nbytes());
                 Ok(made)

@@ -1,5 +1,6 @@
 // What Mlx adds to mlx-c.
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 #include "mlx/c/array.h"
@@ -76,6 +77,13 @@ int mlx_ffi_elements(
     void* payload,
     void (*drop)(void*),
     const mlx_stream s);
+
+// From now on what the calling thread allocates must be within MLX's memory limit: beyond it,
+// allocations throw.
+void mlx_ffi_limit_thread(void);
+
+// Bytes that MLX counts as active and does not have, since they could not be allocated.
+size_t mlx_ffi_missing_memory(void);
 
 #ifdef __cplusplus
 }

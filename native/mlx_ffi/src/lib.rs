@@ -11,6 +11,7 @@
     clippy::all
 )]
 
+pub mod allocator;
 #[cfg(blas = "openblas")]
 pub mod blas;
 

@@ -183,6 +183,16 @@ defmodule Mlx.Backend.C128Test do
       end
     end
 
+    test "transforms back to f64 with the precision of f64" do
+      policy(:silent)
+      t = Nx.tensor([1.0], type: :f64)
+
+      for result <- [Nx.irfft(t, length: 3), jit(&Nx.irfft(&1, length: 3), [t])] do
+        assert %Mlx.Backend{} = result.data
+        assert_equal(result, Nx.tensor([1 / 3, 1 / 3, 1 / 3], type: :f64))
+      end
+    end
+
     test "compiles functions of c64 as ever" do
       policy(:raise)
       assert_equal(jit(&Nx.abs(Nx.fft(&1)), [Nx.tensor([1.0, 2.0])]), [3.0, 1.0])

@@ -127,4 +127,38 @@ defmodule Mlx.Backend.ComparisonTest do
       assert_equal(Nx.max(a, b), 2 ** 53 + 1)
     end
   end
+
+  test "a u64 and a signed number compare as numbers" do
+    most = 2 ** 64 - 1
+    u64 = [0, 5, 2 ** 63, most]
+
+    for {signed, type} <- [{[-1, 0, 5, -2], :s64}, {[-1, 5, 0, 2], :s4}, {5, nil}],
+        op <- [:less, :less_equal, :greater, :greater_equal, :equal, :not_equal] do
+      other = if type, do: Nx.tensor(signed, type: type), else: signed
+      numbers = if is_list(signed), do: signed, else: List.duplicate(signed, 4)
+      t = Nx.tensor(u64, type: :u64)
+      right = for {a, b} <- Enum.zip(u64, numbers), do: compared(op, a, b)
+      assert_equal(both([t, other], &apply(Nx, op, [&1, &2])), right)
+      right = for {a, b} <- Enum.zip(u64, numbers), do: compared(op, b, a)
+      assert_equal(both([other, t], &apply(Nx, op, [&1, &2])), right)
+    end
+  end
+
+  @operators %{
+    less: :<,
+    less_equal: :<=,
+    greater: :>,
+    greater_equal: :>=,
+    equal: :==,
+    not_equal: :!=
+  }
+  defp compared(op, a, b), do: if(apply(Kernel, @operators[op], [a, b]), do: 1, else: 0)
+
+  test "a complex number equals an f64 of its real part, and no other" do
+    z = Nx.tensor([Complex.new(1.5, 0.0), Complex.new(1.5, 1.0), Complex.new(2.0, -0.0)])
+    # The last differs by less than f32 can tell.
+    x = Nx.tensor([1.5, 1.5, 2.0 + 1.0e-12], type: :f64)
+    assert_equal(both([z, x], &Nx.equal/2), [1, 0, 0])
+    assert_equal(both([x, z], &Nx.not_equal/2), [0, 1, 1])
+  end
 end

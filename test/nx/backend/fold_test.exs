@@ -131,4 +131,12 @@ defmodule Mlx.Backend.FoldTest do
     assert_equal(Nx.reduce(t, 0, reads), 5)
     assert_equal(Nx.reduce(t, 0, owns), 12)
   end
+
+  test "the order of the axes is not that of the elements" do
+    t = Nx.tensor([[[1.0, 2.0]], [[3.0, 5.0]]])
+    minus = &Nx.subtract(&1, &2)
+
+    for axes <- [[0, 1, 2], [2, 0, 1], [1, 2, 0]],
+        do: assert_equal(both([t], &Nx.reduce(&1, 0, [axes: axes], minus)), 5 - (3 - (2 - 1.0)))
+  end
 end

@@ -464,4 +464,24 @@ defmodule Mlx.Backend.NarrowTest do
       assert Mlx.Array.to_binary(sum) == <<-8, -6, -4>>
     end
   end
+
+  test "vectorized tensors of packed types are read whole" do
+    for type <- [:u2, :s2, :u4, :s4] do
+      t = Nx.tensor([[1, 0], [1, 1], [0, 1], [0, 0]], type: type)
+      v = Nx.vectorize(t, :v)
+      assert Nx.to_binary(v) == Nx.to_binary(t)
+      assert v |> Nx.serialize() |> Nx.deserialize() |> Nx.to_binary() == Nx.to_binary(t)
+
+      assert v |> Nx.reverse() |> Nx.devectorize() |> Nx.to_flat_list() == [
+               0,
+               1,
+               1,
+               1,
+               1,
+               0,
+               0,
+               0
+             ]
+    end
+  end
 end

@@ -49,4 +49,14 @@ defmodule Mlx.Backend.RoundingTest do
     assert_equal(Nx.abs(Nx.tensor(-128, type: :s8)), -128)
     assert_equal(Nx.negate(Nx.tensor([1, 0], type: :u8)), [255, 0])
   end
+
+  test "the two kinds of half precision meet in single" do
+    # 3.4e38 is infinite as f16, 1 + 2^-10 is 1 as bf16.
+    {a, b} =
+      {Nx.tensor([3.0e38, 2.0], type: :bf16),
+       Nx.tensor([:neg_infinity, 1.0009765625], type: :f16)}
+
+    quotient = both([a, b], &Nx.divide/2)
+    assert Nx.to_flat_list(quotient) == [-0.0, 1.998046875]
+  end
 end

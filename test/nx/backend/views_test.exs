@@ -154,4 +154,22 @@ defmodule Mlx.Backend.ViewsTest do
     axes = Enum.to_list(0..tuple_size(shape)) -- [at]
     &Nx.broadcast(&1, wide, axes: axes)
   end
+
+  test "sums and extremes have the bits of the shape's order, however a view lies in memory" do
+    x = Nx.tensor([[[0], [5], [4]], [[0], [1], [1]]], type: :f32)
+    mean = Nx.tensor([[[1.8333334]]])
+    signs = Nx.tensor([[[0.0], [-0.0], [0.0]], [[-0.0], [0.0], [-0.0]]])
+
+    for order <- [[0, 1, 2], [1, 2, 0], [2, 1, 0]] do
+      both([x, mean], fn x, mean ->
+        squares = x |> Nx.transpose(axes: order) |> Nx.subtract(mean) |> Nx.pow(2)
+        {Nx.sum(squares), Nx.product(Nx.add(squares, 0.1)), Nx.sum(squares, axes: [0, 1])}
+      end)
+
+      both([signs], fn signs ->
+        t = signs |> Nx.transpose(axes: order) |> Nx.multiply(3.0)
+        {Nx.reduce_max(t), Nx.reduce_min(t)}
+      end)
+    end
+  end
 end

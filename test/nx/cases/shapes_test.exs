@@ -245,4 +245,87 @@ defmodule Mlx.Cases.ShapesTest do
       assert_equal(Nx.add(a[0], 1), 7.0)
     end
   end
+
+  describe "found by calls at random" do
+    test "padding that leaves no element is refused in words" do
+      message = ~r/negative padding cuts off all of an axis: the sizes left are \[0\]/
+
+      for fun <- [&Nx.pad(&1, 0, [{-1, -1, 0}]), &Nx.pad_outer(&1, 0, [{-2, 0}])] do
+        assert_raise ArgumentError, message, fn -> fun.(Nx.tensor([1, 2])) end
+
+        assert_raise ArgumentError, message, fn ->
+          Nx.Defn.jit_apply(fun, [Nx.tensor([1, 2])], compiler: Mlx.Compiler)
+        end
+      end
+
+      assert_equal(both([Nx.tensor([1, 2])], &Nx.pad(&1, 0, [{-1, 0, 0}])), [2])
+    end
+
+    test "windows that do not fit, and strides that lead nowhere, are refused in words" do
+      t = Nx.tensor([[1.0, 2.0]])
+      wide = [strides: [1, 2], window_dilations: [2, 2]]
+
+      for fun <- [
+            &Nx.window_mean(&1, {1, 2}, wide),
+            &Nx.window_max(&1, {1, 2}, wide),
+            &Nx.window_reduce(&1, 0, {1, 2}, wide, fn x, acc -> Nx.subtract(acc, x) end)
+          ],
+          do: assert_raise(ArgumentError, ~r/window of 2 elements, 2 apart/, fn -> fun.(t) end)
+
+      assert_raise ArgumentError,
+                   ~r/strides and dilations of windows are 1 or more, got: -1/,
+                   fn ->
+                     Nx.window_sum(Nx.tensor([1]), {1}, strides: [-1])
+                   end
+    end
+
+    test "complex numbers have no extremes" do
+      for fun <- [&Nx.cumulative_min/1, &Nx.cumulative_max/1, &Nx.top_k/1],
+          do:
+            assert_raise(ArgumentError, ~r/does not support complex inputs/, fn ->
+              fun.(Nx.tensor([Complex.new(1, 2), 3]))
+            end)
+    end
+
+    test "a constant counts as what its type holds of it" do
+      t = Nx.tensor([1, 2, 3, 4])
+      last = both([t], &Nx.slice(&1, [Nx.u8(-1)], [1]))
+      assert_equal(last, [4])
+      assert_equal(both([t], &Nx.slice(&1, [Nx.u2(-2)], [1])), [3])
+      assert_equal(both([t], &Nx.put_slice(&1, [Nx.u2(-2)], Nx.tensor([9]))), [1, 2, 9, 4])
+    end
+
+    test "any value that is true keeps reduced axes" do
+      for fun <- [&Nx.sum/2, &Nx.product/2, &Nx.reduce_max/2, &Nx.any/2],
+          do: assert_equal(both([Nx.tensor([1])], &fun.(&1, keep_axes: :yes)), [1])
+    end
+
+    test "updates may be smaller than what the indices leave" do
+      t = Nx.tensor([[1, 2, 3], [4, 5, 6]])
+      {i, u} = {Nx.tensor([[1], [0], [1]]), Nx.tensor([[10, 20], [30, 40], [50, 60]])}
+      assert_equal(both([t, i, u], &Nx.indexed_add/3), [[31, 42, 3], [64, 85, 6]])
+
+      # One that is outside is dropped whole.
+      {i, u} = {Nx.tensor([[1], [9]]), Nx.tensor([[10, 20], [30, 40]])}
+      assert_equal(both([t, i, u], &Nx.indexed_put/3), [[1, 2, 3], [10, 20, 6]])
+      assert_equal(both([t, i, u], &Nx.indexed_add/3), [[1, 2, 3], [14, 25, 6]])
+    end
+
+    test "updates of several elements for every vector" do
+      t = Nx.vectorize(Nx.tensor([[[1, 2]], [[3, 4]]]), :v)
+      {i, u} = {Nx.tensor([[0], [0]]), Nx.tensor([[10, 20], [100, 200]])}
+      sum = both([t, i, u], &Nx.devectorize(Nx.indexed_add(&1, &2, &3)))
+      assert Nx.to_flat_list(sum) == [111, 222, 113, 224]
+
+      put =
+        both([t, Nx.tensor([[0]]), Nx.tensor([[7]])], &Nx.devectorize(Nx.indexed_put(&1, &2, &3)))
+
+      assert Nx.to_flat_list(put) == [7, 2, 7, 4]
+      wide = Nx.vectorize(Nx.iota({1, 2, 2, 3}), :v)
+
+      assert_raise ArgumentError, ~r/updates of 4 elements each do not say which part/, fn ->
+        Nx.indexed_add(wide, Nx.tensor([[0]]), Nx.iota({1, 2, 2}))
+      end
+    end
+  end
 end

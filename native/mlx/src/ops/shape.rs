@@ -12,6 +12,16 @@ pub(super) fn eye(rows: u32, cols: u32, diagonal: i32, dtype: Dtype, s: &Stream)
     c!(mlx_eye(rows, cols, diagonal, dtype), s)
 }
 
+/// What is to be reduced, with floats in the order of the shape. MLX reduces in that of the memory,
+/// and which that is depends on what came before: one fused kernel, or operations that each keep the
+/// order of an operand. Sums would differ in the last digit, and extremes in the sign of zero.
+pub(super) fn in_order(x: &Array, s: &Stream) -> Result<Array> {
+    match x.dtype().parts().0 {
+        "f" | "bf" | "c" => c!(mlx_contiguous(x, false), s),
+        _ => Ok(x.clone()),
+    }
+}
+
 /// MLX trusts the strides; a view that leaves the array would read what is not its own. It also
 /// takes it that no element is seen twice: it reduces an overlapping view in blocks as long as the
 /// stride, which need not divide the result, and writes behind its end. So such a view is copied.

@@ -1,9 +1,10 @@
 //! Arrays: made from binaries, read, evaluated, freed.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use mlx::{Alive, Array, Dtype, Input, Promise, Result, Shape, Worker};
-use rustler::{Atom, Binary, Encoder, Env, OwnedEnv, ResourceArc, Term};
+use rustler::{Atom, Binary, Encoder, Env, LocalPid, OwnedEnv, ResourceArc, Term};
 
 use crate::reply::Caller;
 use crate::terms::{ArrayRef, BytesRef, DeviceTerm, Failure, WorkerRef, atoms, reason};
@@ -11,7 +12,7 @@ use crate::terms::{ArrayRef, BytesRef, DeviceTerm, Failure, WorkerRef, atoms, re
 /// The BEAM keeps binaries up to this size on a process's heap, where nothing else may hold them.
 const HEAP_BINARY: usize = 64;
 
-/// An array with the binary's bytes. `[array]`, `:busy` or an error.
+/// An array with the binary's bytes. `[array]`, `{:pressure, [array]}`, `:busy` or an error.
 #[rustler::nif]
 fn from_binary<'a>(
     env: Env<'a>,
@@ -21,18 +22,13 @@ fn from_binary<'a>(
     binary: Term<'a>,
 ) -> Term<'a> {
     match make(&worker.0, dtype, shape, binary) {
-        Ok(Some(array)) => vec![array].encode(env),
+        Ok(Some(array)) => handles(env, [array], &worker.0, has_pressure(&worker.0, env.pid())),
         Ok(None) => atoms::busy().encode(env),
         Err(error) => Failure(error).encode(env),
     }
 }
 
-fn make(
-    worker: &Worker,
-    dtype: Dtype,
-    shape: Term,
-    binary: Term,
-) -> Result<Option<ResourceArc<ArrayRef>>> {
+fn make(worker: &Worker, dtype: Dtype, shape: Term, binary: Term) -> Result<Option<Arc<Promise>>> {
     let op = "from_binary";
     let shape = decode_shape(op, shape)?;
     let bytes: Binary = binary
@@ -54,7 +50,7 @@ fn make(
             })
         })
     };
-    Ok(promise.ok().map(|promise| ArrayRef::new(promise, worker)))
+    Ok(promise.ok())
 }
 
 pub(super) fn decode_shape(op: &'static str, shape: Term) -> Result<Shape> {
@@ -136,7 +132,7 @@ fn copy_async<'a>(
     array: ResourceArc<ArrayRef>,
     worker: ResourceArc<WorkerRef>,
 ) -> Term<'a> {
-    let (from, device) = (array.worker.clone(), worker.0.device());
+    let (from, device, pid) = (array.worker.clone(), worker.0.device(), env.pid());
     read(
         env,
         reference,
@@ -144,7 +140,7 @@ fn copy_async<'a>(
         move |context, inputs| context.detach(&inputs[0].get()?, device),
         move |env, copy| {
             let copy = [Promise::ready(copy)];
-            handles(env, copy, &worker.0, from.take_pressure())
+            handles(env, copy, &worker.0, has_pressure(&from, pid))
         },
     )
 }
@@ -166,6 +162,15 @@ pub(super) fn handles<'a>(
     } else {
         arrays.encode(env)
     }
+}
+
+/// Whether the process is to collect its garbage.
+pub(super) fn has_pressure(worker: &Worker, pid: LocalPid) -> bool {
+    worker.take_pressure(|| {
+        let mut hasher = DefaultHasher::new();
+        pid.hash(&mut hasher);
+        hasher.finish()
+    })
 }
 
 /// Posts a job that reads arrays of one worker and answers the caller. `:ok` or an error.
@@ -218,6 +223,10 @@ pub(super) fn ask<'a, T: 'static>(
     job: impl FnOnce(&mut mlx::Context) -> Result<T> + Send + 'static,
     encode: impl for<'b> FnOnce(Env<'b>, T) -> Term<'b> + Send + 'static,
 ) -> Term<'a> {
+    // Its thread may be busy with another worker by now.
+    if worker.is_stopped() {
+        return Failure(mlx::Error::Stopped).encode(env);
+    }
     let caller = Caller::new(env, reference);
     let pid = env.pid();
     worker.call(

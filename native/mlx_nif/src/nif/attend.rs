@@ -4,6 +4,7 @@ use mlx::program::ProgramRef;
 use mlx::{Attendant, Error, Inputs, Promises, Result, Worker};
 use rustler::{Encoder, Env, LocalPid, Monitor, Resource, ResourceArc, Term};
 
+use crate::nif::array::has_pressure;
 use crate::nif::program::operands;
 use crate::reply::Caller;
 use crate::terms::{ArrayRef, Failure, WorkerRef, atoms};
@@ -56,6 +57,10 @@ fn program_attend_async<'a>(
     inputs: Vec<ResourceArc<ArrayRef>>,
 ) -> Term<'a> {
     let (worker, inputs) = match operands(&program.0, worker.as_deref(), &inputs) {
+        // Its thread may be busy with another worker by now.
+        Ok(Some((worker, _))) if worker.is_stopped() => {
+            return Failure(program.0.failure(Error::Stopped)).encode(env);
+        }
         Ok(Some((worker, inputs))) => (worker.clone(), inputs),
         Ok(None) => return atoms::scattered().encode(env),
         Err(error) => return Failure(error).encode(env),
@@ -82,6 +87,13 @@ fn program_attend_async<'a>(
     };
     env.monitor(&run, &env.pid());
     (atoms::ok(), run).encode(env)
+}
+
+/// Whether the calling process is to collect its garbage, which whoever attends a run is told by this
+/// alone.
+#[rustler::nif]
+fn run_pressure(env: Env, run: ResourceArc<RunRef>) -> bool {
+    has_pressure(&run.worker, env.pid())
 }
 
 /// Answers the call that a run waits for. `:ok`, or `:scattered` where some of the arrays are another

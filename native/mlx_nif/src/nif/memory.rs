@@ -21,7 +21,14 @@ fn memory_set_limit(env: Env, bytes: usize) -> Term {
     answer(env, memory::set_limit(bytes))
 }
 
-#[rustler::nif]
+/// Waits for what is being computed, the first time.
+#[rustler::nif(schedule = "DirtyIo")]
+fn memory_cache_limit(env: Env) -> Term {
+    answer(env, memory::cache_limit())
+}
+
+/// Waits for what is being computed, as clearing does.
+#[rustler::nif(schedule = "DirtyIo")]
 fn memory_set_cache_limit(env: Env, bytes: usize) -> Term {
     answer(env, memory::set_cache_limit(bytes))
 }

@@ -3,7 +3,7 @@
 use mlx::{Array, Dtype, Promise, Result, Shape, Streams, pointer};
 use rustler::{Encoder, Env, ResourceArc, Term};
 
-use super::array::{ask, decode_shape, handles, read};
+use super::array::{ask, decode_shape, handles, has_pressure, read};
 use crate::terms::{ArrayRef, Failure, WorkerRef};
 
 /// Answers `{address, bytes}`. The array stays there until it is freed.
@@ -78,7 +78,7 @@ fn copied<'a>(
         Ok(shape) => shape,
         Err(error) => return Failure(error).encode(env),
     };
-    let at = worker.0.clone();
+    let (at, pid) = (worker.0.clone(), env.pid());
     ask(
         env,
         reference,
@@ -90,7 +90,7 @@ fn copied<'a>(
         },
         move |env, array| {
             let array = [Promise::ready(array)];
-            handles(env, array, &worker.0, worker.0.take_pressure())
+            handles(env, array, &worker.0, has_pressure(&worker.0, pid))
         },
     )
 }

@@ -6,7 +6,7 @@ use mlx::program::ProgramRef;
 use mlx::{Busy, Dtype, Error, Inputs, Instruction, Program, Promises, Result, Shape, Worker};
 use rustler::{Binary, Encoder, Env, ListIterator, ResourceArc, Term};
 
-use super::array::handles;
+use super::array::{handles, has_pressure};
 use crate::terms::{ArrayRef, Failure, WorkerRef, atoms, reason};
 
 /// Decodes and runs instructions: an eager operation. `[array]`, `{:pressure, [array]}`, `:busy`,
@@ -185,7 +185,7 @@ pub fn operands<'a>(
 fn posted(env: Env, posted: Result<Posted>) -> Term {
     match posted {
         Ok(Posted::Promises(promises, worker)) => {
-            handles(env, promises, &worker, worker.take_pressure())
+            handles(env, promises, &worker, has_pressure(&worker, env.pid()))
         }
         Ok(Posted::Busy) => atoms::busy().encode(env),
         Ok(Posted::Scattered) => atoms::scattered().encode(env),

@@ -23,6 +23,9 @@ fn worker_sync_async<'a>(
     reference: Term<'a>,
     worker: ResourceArc<WorkerRef>,
 ) -> Term<'a> {
+    if worker.0.is_stopped() {
+        return Failure(mlx::Error::Stopped).encode(env);
+    }
     let caller = Caller::new(env, reference);
     worker.0.call(
         |context| {

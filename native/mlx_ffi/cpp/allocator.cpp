@@ -1,0 +1,118 @@
+// MLX's allocator with a limit that holds. MLX's own limit only slows it down, and on a CPU it
+// writes through whatever pointer the system's malloc answers, null included.
+#include "shim.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+#include "mlx/allocator.h"
+#include "mlx/memory.h"
+#include "mlx/stream.h"
+#include "mlx/utils.h"
+
+namespace {
+
+namespace mx = mlx::core;
+
+// Only threads of ours are refused memory. What MLX computes on its own threads is under way
+// already, and needs no more than some room to work in.
+thread_local bool limited = false;
+
+// Bytes that MLX counts as active and never got: it counts before it looks.
+std::atomic<size_t> missing{0};
+
+// Scalars are always to be had: every operation makes some.
+constexpr size_t scalar = 64;
+
+bool exceeds(size_t size) {
+  if (size <= scalar) {
+    return false;
+  }
+  const size_t limit = mx::get_memory_limit();
+  const size_t active = mx::get_active_memory() - missing;
+  return size > limit || active > limit - size;
+}
+
+[[noreturn]] void refuse(size_t size) {
+  throw std::runtime_error(
+      "[malloc] Unable to allocate " + std::to_string(size) + " bytes: " +
+      std::to_string(mx::get_active_memory() - missing) +
+      " bytes are in use, and the memory limit is " + std::to_string(mx::get_memory_limit()) +
+      " bytes; free arrays or work in smaller pieces");
+}
+
+class Limited : public mx::allocator::Allocator {
+ public:
+  explicit Limited(mx::allocator::Allocator& inner) : inner_(inner) {}
+
+  mx::allocator::Buffer malloc(size_t size) override {
+    if (limited && exceeds(size)) {
+      // What is being computed holds memory. And it may use what is freed on the way out of here.
+      settle();
+      if (exceeds(size)) {
+        refuse(size);
+      }
+    }
+    auto buffer = inner_.malloc(size);
+    if (!buffer.ptr() && size > 0) {
+      missing += size;
+      if (limited) {
+        settle();
+      }
+      refuse(size);
+    }
+    return buffer;
+  }
+
+  void free(mx::allocator::Buffer buffer) override {
+    inner_.free(buffer);
+  }
+
+  size_t size(mx::allocator::Buffer buffer) const override {
+    return inner_.size(buffer);
+  }
+
+  mx::allocator::Buffer make_buffer(void* ptr, size_t size) override {
+    return inner_.make_buffer(ptr, size);
+  }
+
+  void release(mx::allocator::Buffer buffer) override {
+    inner_.release(buffer);
+  }
+
+ private:
+  static void settle() {
+    mx::synchronize(mx::default_stream(mx::Device::cpu));
+  }
+
+  mx::allocator::Allocator& inner_;
+};
+
+mx::allocator::Allocator& inner() {
+  using Get = mx::allocator::Allocator& (*)();
+  auto get = reinterpret_cast<Get>(dlsym(RTLD_NEXT, "_ZN3mlx4core9allocator9allocatorEv"));
+  if (!get) {
+    throw std::runtime_error("[malloc] MLX's allocator was not found");
+  }
+  return get();
+}
+
+} // namespace
+
+// What the symbol that libmlx asks for answers here: src/allocator.rs exports it.
+extern "C" void* mlx_ffi_allocator(void) {
+  // Never destroyed: threads may use it until the very end.
+  static auto* allocator = new Limited(inner());
+  return static_cast<mx::allocator::Allocator*>(allocator);
+}
+
+extern "C" void mlx_ffi_limit_thread(void) {
+  limited = true;
+}
+
+extern "C" size_t mlx_ffi_missing_memory(void) {
+  return missing;
+}
