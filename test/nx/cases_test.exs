@@ -60,4 +60,14 @@ defmodule Mlx.CasesTest do
     rows = for n <- 1..32, do: "row #{n}"
     assert Enum.sort(Map.keys(page())) == Enum.sort(cases ++ rows)
   end
+
+  # The one that is loaded last would replace the other, and run with what that one asked for.
+  test "no two files of tests define the same module" do
+    modules =
+      for path <- Path.wildcard(Path.join(@root, "test/**/*_test.exs")),
+          [_, module] <- Regex.scan(~r/^defmodule (\S+) do$/m, File.read!(path)),
+          do: module
+
+    assert modules -- Enum.uniq(modules) == []
+  end
 end
