@@ -100,7 +100,7 @@ defmodule Mlx.MixProject do
       licenses: ["Apache-2.0"],
       links: %{},
       files: ~w(lib native guides mix.exs .formatter.exs Cargo.toml Cargo.lock
-                README.md ARCHITECTURE.md CHANGELOG.md LICENSE)
+                README.md ARCHITECTURE.md SECURITY.md CHANGELOG.md LICENSE)
     ]
   end
 
@@ -108,7 +108,10 @@ defmodule Mlx.MixProject do
     [
       main: "Mlx",
       source_ref: "v#{@version}",
-      extras: ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] ++ Path.wildcard("guides/**/*.md"),
+      extras:
+        ["README.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"] ++
+          Path.wildcard("guides/**/*.md"),
+      assets: %{"guides/assets" => "assets"},
       groups_for_modules: [
         Nx: ~r/^Elixir\.Mlx\.(Backend|Compiler|Defn|Telemetry|Fast|Quantization|Generation)/,
         Core: ~r/^Elixir\.Mlx\.(Array|Program|Device|Stream|IO|Memory|Error)/

@@ -21,12 +21,15 @@ import platform
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import zipfile
 
 try:
     import fcntl
+    import grp
+    import pwd
 except ImportError:
     sys.exit("mlx: there is no MLX wheel for this system: set MLX_DIR to an MLX of your own")
 
@@ -170,6 +173,67 @@ def cache_root():
     return os.path.abspath(os.environ.get("MLX_CACHE_DIR") or os.path.join(base, "mlx"))
 
 
+def check_private(path):
+    """Refuses a folder of the cache that others can write to, or put another in the place of: what is in it is
+    linked and run. Looks at the folders around it and at the ends of links likewise."""
+    path, seen = os.path.abspath(path), set()
+    while path not in seen:
+        seen.add(path)
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            found = None  # It will be made.
+        if found:
+            if stat.S_ISLNK(found.st_mode):
+                check_private(os.path.realpath(path))
+            wrong = exposed(found)
+            if wrong:
+                raise Failure(f"the cache is not used, because {path} {wrong}, who could put other code there: remove it "
+                              "if it is not yours, or mend it (chmod go-w), or set MLX_CACHE_DIR to another folder")
+        path = os.path.dirname(path)
+
+
+def exposed(found):
+    """How others than this user and root get at what has this status, or None."""
+    if found.st_uid not in (0, os.geteuid(), unmapped_user()):
+        return f"belongs to {name_of(found.st_uid)}"
+    if stat.S_ISLNK(found.st_mode):
+        return None  # A link has no permissions of its own.
+    # In a sticky folder, such as /tmp, nobody can touch what belongs to others.
+    sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    if found.st_mode & stat.S_IWOTH and not sticky:
+        return "can be written to by all users"
+    if found.st_mode & stat.S_IWGRP and not sticky and not is_private_group(found.st_gid):
+        return f"can be written to by the group {found.st_gid}"
+    return None
+
+
+def unmapped_user():
+    """Whom a container shows as the owner of what its host keeps to itself, which nobody in it can change."""
+    try:
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file, \
+                open("/proc/self/uid_map", encoding="ascii") as users:
+            return None if "4294967295" in users.read() else int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def name_of(user):
+    try:
+        return "the user " + pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"the user {user}"
+
+
+def is_private_group(group):
+    """Root's, or the group that many systems make for each user, with nobody else in it."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+        return group.gr_gid == 0 or (group.gr_name == user and set(group.gr_mem) <= {user})
+    except KeyError:
+        return False
+
+
 @contextlib.contextmanager
 def locked(path, say):
     """One fetch at a time. The kernel releases the lock of a killed process."""
@@ -184,7 +248,10 @@ def locked(path, say):
 
 def fetch(variant, version, path, digest, site, say, quiet):
     parent, name = os.path.split(site)
+    # Nothing in the cache is for others to change, whatever the user's files are otherwise.
+    os.umask(os.umask(0o022) | 0o022)
     os.makedirs(parent, exist_ok=True)
+    check_private(parent)
     with locked(os.path.join(parent, f".{name}.lock"), say):
         if is_complete(site, version, digest):
             return
@@ -287,6 +354,9 @@ def main():
     variant = variant or default_variant()
     path, version, digest = requirements(variant)
     site = os.path.join(cache_root(), version, variant)
+    check_private(site)
+    for library in glob.glob(os.path.join(glob.escape(site), "mlx", "lib", "lib*")):
+        check_private(library)
     if not is_complete(site, version, digest):
         fetch(variant, version, path, digest, site, say, options.quiet)
     return site

@@ -1,4 +1,4 @@
-defmodule Mlx.FuzzTest do
+defmodule Mlx.CallsFuzzTest do
   @moduledoc """
   Calls of Nx at random, for some seconds: bin/fuzz does so for longer. MLX_FUZZ sets the number of
   calls, MLX_FUZZ_SEED the seed. And what the fuzzer finds when something is wrong.

@@ -53,6 +53,25 @@ defmodule Mlx.PeersTest do
       assert_received {:seen, [0, 1, 2, 0, 1, 2]}
     end
 
+    test "row 10: to which an argument was given up, which is then gone and no crash" do
+      given = Map.put(Nx.iota({4}), :donatable?, true)
+      assert_equal(jit(&Nx.add(&1, 1), [given]), [1, 2, 3, 4])
+      assert %Mlx.Error{kind: :deallocated} = catch_error(Nx.to_binary(given))
+      assert %Mlx.Error{kind: :deallocated} = catch_error(jit(&Nx.add(&1, 1), [given]))
+      assert %Mlx.Error{kind: :deallocated} = catch_error(Nx.to_binary(Nx.multiply(given, 2)))
+    end
+
+    test "row 28: need no device to be configured" do
+      script = """
+      {:ok, _} = Application.ensure_all_started(:mlx)
+      add = Nx.Defn.jit(&Nx.add(&1, 1), compiler: Mlx.Compiler)
+      IO.inspect({Nx.to_flat_list(add.(Nx.tensor([1, 2]))), Application.get_all_env(:mlx)})
+      """
+
+      paths = for path <- :code.get_path(), arg <- ["-pa", to_string(path)], do: arg
+      assert {"{[2, 3], []}\n", 0} = System.cmd("elixir", paths ++ ["-e", script])
+    end
+
     test "row 9: with a block whose function leaves its first argument alone" do
       block = fn a, b ->
         Nx.block(%Mlx.Containers.Pair{}, [a, b], Nx.template({2}, :s32), fn _block, _a, b ->
@@ -91,6 +110,37 @@ defmodule Mlx.PeersTest do
       for number <- [:nan, :infinity, :neg_infinity], type <- float_types() do
         assert Nx.to_number(Nx.tensor(number, type: type)) == number
         assert Nx.to_number(Nx.sum(Nx.tensor([number, 1.0], type: type))) == number
+      end
+    end
+
+    test "row 12: no more is read than there is" do
+      for {type, bytes} <- [s: 8, f: 32, s: 64] |> Enum.map(&{&1, div(elem(&1, 1), 8)}) do
+        t = Nx.iota({4}, type: type)
+        assert byte_size(Nx.to_binary(t, limit: 1_000_000)) == 4 * bytes
+        assert Nx.to_binary(t, limit: 1_000_000) == Nx.to_binary(t)
+      end
+
+      # Two of its numbers are a byte.
+      assert Nx.to_binary(Nx.tensor([7, -8, 0, 1], type: :s4), limit: 1_000_000) == <<120, 1>>
+    end
+
+    test "row 13: numbers of 4 bits are inspected, read and copied" do
+      for {type, list} <- [s4: [7, -8, 0, 1], u4: [15, 0, 1, 8]] do
+        t = Nx.tensor(list, type: type)
+        assert inspect(t) =~ inspect(list)
+        assert Nx.to_flat_list(t) == list
+
+        for to <- [backend(), Nx.BinaryBackend],
+            do: assert(list == Nx.to_flat_list(Nx.backend_copy(t, to)))
+      end
+    end
+
+    test "row 25: zeros of 8 bits are zero" do
+      for type <- [:f8, :f8_e4m3fn] do
+        t = Nx.tensor([0.0, -0.0, 1.0], type: type)
+        assert_equal(both([t], &Nx.multiply(&1, 1)), [0.0, -0.0, 1.0])
+        assert_equal(both([t], &Nx.as_type(&1, :f32)), [0.0, -0.0, 1.0])
+        assert Nx.to_number(Nx.sum(Nx.tensor([0.0, 0.0], type: type))) == 0.0
       end
     end
 
@@ -214,10 +264,53 @@ defmodule Mlx.PeersTest do
       assert before - Mlx.Memory.info().active >= 4_000_000
     end
 
+    test "row 30: a stream that is dropped while it computes holds up no scheduler" do
+      a = Nx.broadcast(Nx.tensor(0.001), {1500, 1500})
+
+      # The checks of the test environment would wait.
+      post = fn ->
+        Mlx.put_flags(check_results: false)
+        Mlx.Stream.put_default(Mlx.Stream.new(device()))
+        Nx.dot(a, Nx.add(a, 1))
+      end
+
+      {alone, _} = :timer.tc(fn -> run(fn -> Nx.to_binary(post.(), limit: 1) end) end)
+
+      delays =
+        for _ <- 1..5 do
+          # The computation has begun; with its process goes the last reference.
+          run(fn ->
+            product = post.()
+            Process.sleep(div(alone, 5000))
+            is_struct(product)
+          end)
+
+          Enum.max(for scheduler <- 1..System.schedulers_online(), do: delay(scheduler))
+        end
+
+      # By chance somebody else has the cores.
+      assert Enum.min(delays) < alone / 3
+    end
+
     test "row 29: what one process made another computes with, before it is computed" do
       lazy = Nx.add(Nx.iota({4}), 1)
       task = Task.async(fn -> Nx.multiply(lazy, 2) end)
       assert_equal(Task.await(task), [2, 4, 6, 8])
     end
+  end
+
+  defp run(fun) do
+    Task.await(
+      Task.async(fn -> Nx.with_default_backend(backend(), fn -> fun.() && :ok end) end),
+      60_000
+    )
+  end
+
+  # Microseconds until a process of that scheduler has run.
+  defp delay(scheduler) do
+    start = System.monotonic_time(:microsecond)
+    opts = [:monitor, priority: :high, scheduler: scheduler]
+    {_, monitor} = :erlang.spawn_opt(fn -> :ok end, opts)
+    receive do: ({:DOWN, ^monitor, _, _, _} -> System.monotonic_time(:microsecond) - start)
   end
 end

@@ -193,6 +193,68 @@ class FetchTest(unittest.TestCase):
         self.assertIn("set MLX_CACHE_DIR", result.stderr)
         self.assertEqual(os.listdir(home), [])
 
+    def test_a_cache_that_others_can_write_to(self):
+        self.fetch()
+        site = self.path("a cache", "9.8.7", "cpu")
+        lib = os.path.join(site, "mlx", "lib")
+        for path in (self.folder, self.path("a cache"), os.path.dirname(site), site, os.path.dirname(lib), lib,
+                     os.path.join(lib, "libmlx.so")):
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+            os.chmod(path, mode | 0o002)
+            self.fails(path + " can be written to by all users", "chmod go-w", "set MLX_CACHE_DIR")
+            os.chmod(path, mode)
+            self.assertEqual(self.fetch().returncode, 0)
+
+    def test_a_cache_in_a_folder_as_tmp_is(self):
+        os.chmod(self.folder, 0o1777)
+        self.assertEqual(self.fetch().returncode, 0)
+        self.assertEqual(self.fetch().returncode, 0)
+
+    def test_a_cache_that_does_not_exist_yet_beside_one_that_others_made(self):
+        os.makedirs(self.path("a cache", "9.8.7"))
+        os.chmod(self.path("a cache", "9.8.7"), 0o777)
+        self.fails("can be written to by all users")
+        self.assertEqual(self.cached(), [])
+
+    def test_a_link_to_a_folder_that_others_can_write_to(self):
+        os.makedirs(self.path("open"))
+        os.chmod(self.path("open"), 0o777)
+        os.makedirs(self.path("open", "inner"))
+        os.symlink(self.path("open", "inner"), self.path("a cache"))
+        self.fails(self.path("open") + " can be written to by all users")
+
+    def test_a_group_of_others(self):
+        os.makedirs(self.path("a cache"))
+        os.chmod(self.path("a cache"), 0o775)
+        group = next((group for group in os.getgroups() + [9999] if group not in (0, os.getegid())), None)
+        try:
+            os.chown(self.path("a cache"), -1, group)
+        except OSError:
+            self.skipTest("no other group can be given a folder here")
+        self.fails(f"can be written to by the group {group}")
+        os.chmod(self.path("a cache"), 0o755)
+        self.assertEqual(self.fetch().returncode, 0)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root gives folders away")
+    def test_a_cache_of_another_user(self):
+        self.fetch()
+        for path in (self.path("a cache"), self.path("a cache", "9.8.7", "cpu")):
+            os.chown(path, 54321, -1)
+            self.fails(path + " belongs to the user 54321", "set MLX_CACHE_DIR")
+            os.chown(path, 0, -1)
+            self.assertEqual(self.fetch().returncode, 0)
+
+    def test_what_it_makes_is_for_nobody_else_to_write(self):
+        before = os.umask(0)
+        try:
+            self.assertEqual(self.fetch().returncode, 0)
+        finally:
+            os.umask(before)
+        for folder, _, files in os.walk(self.path("a cache")):
+            for path in [folder] + [os.path.join(folder, name) for name in files]:
+                self.assertEqual(os.stat(path).st_mode & 0o022, 0, path)
+        self.assertEqual(self.fetch().returncode, 0)
+
     def test_two_at_once(self):
         runs = [subprocess.Popen([sys.executable, self.script], env=self.environment(),
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)

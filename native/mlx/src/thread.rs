@@ -161,9 +161,7 @@ fn live(device: Device, first: Assignment) {
         work(&state, &mut context, &mut stopped);
         if halt::is_halting() {
             // Neither its arrays nor its streams are freed: that would call MLX.
-            if context.is_some() {
-                streams.synchronize();
-            }
+            streams.synchronize();
             drop(at_work);
             loop {
                 thread::park();
@@ -173,6 +171,8 @@ fn live(device: Device, first: Assignment) {
         if state.stopped.load(Ordering::Acquire) {
             stopped.add(state);
         }
+        // What it began goes on in threads of MLX's and of OpenBLAS's, which no exit may meet there.
+        streams.synchronize();
         drop(at_work);
         Threads::get().idle.push((device, assign.clone()));
         next = stopped.wait(&assigned);

@@ -175,6 +175,23 @@ defmodule Mlx.Cases.ShapesTest do
       assert_equal(Nx.abs(vectors), [[[1.0]], [[1.0]]])
     end
 
+    # Of a batch, Nx's own function makes a tensor of rank 4, on every backend.
+    test "A1-38: the pseudo-inverse of each matrix" do
+      matrices = Nx.tensor([[[2.0, 0.0], [0.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]]])
+
+      right =
+        Nx.tensor([[[0.5, 0.0], [0.0, 0.25]], [[1.0, 0.0], [0.0, 0.5]]],
+          backend: Nx.BinaryBackend
+        )
+
+      for i <- 0..1, do: assert_equal(both([matrices[i]], &Nx.LinAlg.pinv/1), right[i])
+
+      vectorized =
+        &(&1 |> Nx.vectorize(:each) |> Nx.LinAlg.pinv() |> Nx.devectorize(keep_names: false))
+
+      assert_equal(both([matrices], vectorized), right)
+    end
+
     test "A1-39: singular values of zero" do
       {u, s, vt} = both([Nx.broadcast(0.0, {3, 4})], &Nx.LinAlg.svd/1)
       assert_equal(s, [0.0, 0.0, 0.0])

@@ -186,7 +186,7 @@ defmodule Mlx.Compiler.HookTest do
 
   # Later versions of Nx have no tokens.
   @tag skip: not function_exported?(Nx.Defn.Kernel, :create_token, 0)
-  test "by tokens" do
+  test "row 8: by tokens" do
     assert {16, [first: 12, second: 3]} = assert_same(&Hooked.tokens/1, [4])
   end
 

@@ -164,8 +164,7 @@ defmodule Mlx.Ecosystem.AxonTest do
       end
     end
 
-    # axon#416
-    test "and validates, compiling nothing twice" do
+    test "A1-51: and validates, compiling nothing twice" do
       count = :counters.new(1, [])
       id = {__MODULE__, self()}
       :telemetry.attach(id, [:mlx, :compile, :stop], &__MODULE__.count/4, count)
