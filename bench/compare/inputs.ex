@@ -6,7 +6,8 @@ defmodule Bench.Inputs do
   has), s32 or u32. The description has a line each for the function, the mode, options and inputs.
   """
 
-  @type kind :: :normal | {:scaled, pos_integer} | :definite | :integers | :distinct | :key
+  @type kind ::
+          :normal | {:scaled, pos_integer} | :definite | :graded | :integers | :distinct | :key
   @type input :: {kind, tuple, :f32 | :bf16 | :s32 | :u32 | {:s32, pos_integer}}
 
   # Larger inputs repeat themselves after so many numbers.
@@ -82,6 +83,14 @@ defmodule Bench.Inputs do
 
     for i <- 0..(n - 1), j <- 0..(n - 1), into: <<>> do
       x = half[{max(i, j), min(i, j)}] + if(i == j, do: n, else: 0)
+      <<x::float-32-little>>
+    end
+  end
+
+  # Singular values about 1 apart, so that their vectors are known to some digits.
+  defp numbers({:graded, {n, n}, :f32}) do
+    for i <- 1..n, j <- 1..n, into: <<>> do
+      x = 0.02 * :rand.normal() + if(i == j, do: i, else: 0)
       <<x::float-32-little>>
     end
   end

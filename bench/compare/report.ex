@@ -47,9 +47,9 @@ defmodule Bench.Report do
     {median(own), if(ratios != [], do: median(ratios))}
   end
 
-  defp cell({:differs, why}, _first, _figure), do: "differs: #{why}"
-  defp cell({:failed, why}, _first, _figure), do: "failed: #{why}"
-  defp cell({:absent, why}, _first, _figure), do: "absent: #{why}"
+  defp cell({:differs, why}, _first, _figure), do: "differs, #{why}"
+  defp cell({:failed, why}, _first, _figure), do: "failed, #{why}"
+  defp cell({:absent, why}, _first, _figure), do: "absent, #{why}"
 
   @doc "The middle of some numbers."
   @spec median([number]) :: number
@@ -89,21 +89,14 @@ defmodule Bench.Report do
   defp short(why, _line, width),
     do:
       why
-      |> String.split(":")
+      |> String.split(",")
       |> hd()
       |> String.replace("absent", "-")
       |> String.pad_leading(width)
 
   defp absent?(why), do: String.starts_with?(why, "absent")
 
-  @doc """
-  A quantity with a unit that suits it.
-
-      iex> Bench.Report.quantity(1234.0, "ns")
-      "1.23 us"
-      iex> Bench.Report.quantity(25_000_000, "bytes")
-      "25.0 MB"
-  """
+  @doc "A quantity, given in `ns` or `bytes`, with three digits and a unit that suits it."
   @spec quantity(number, String.t()) :: String.t()
   def quantity(value, "ns"), do: scaled(value, ["ns", "us", "ms", "s"])
   def quantity(value, "bytes"), do: scaled(value, ["B", "kB", "MB", "GB"])
@@ -190,10 +183,17 @@ defmodule Bench.Report do
     end
   end
 
+  # One remark for all the workloads of which a peer says the same.
   defp remarks(lines) do
+    said =
+      for line <- lines,
+          {peer, why} when is_binary(why) <- line.cells,
+          do: {{peer, why}, "#{line.group}: #{line.name}"}
+
     remarks =
-      for line <- lines, {peer, why} when is_binary(why) <- line.cells do
-        "* #{line.group}: #{line.name}: #{peer} #{why}\n"
+      for {peer, why} = key <- said |> Enum.map(&elem(&1, 0)) |> Enum.uniq() do
+        names = for {^key, name} <- said, do: name
+        "* #{peer}, #{why}: #{Enum.join(names, "; ")}\n"
       end
 
     if remarks == [], do: [], else: ["\n## Without figures\n\n", remarks]
