@@ -111,6 +111,7 @@ defmodule Bench.Report do
   # Three digits of whatever size.
   defp digits(x) when abs(x) >= 100, do: "#{round(x)}"
   defp digits(x) when abs(x) >= 10, do: "#{Float.round(x / 1, 1)}"
+  defp digits(x) when abs(x) < 0.0995 and x != 0, do: :erlang.float_to_binary(x / 1, decimals: 4)
   defp digits(x), do: :erlang.float_to_binary(x / 1, decimals: 2)
 
   @doc "The report: what was compared, where, a table for each group, targets, and remarks."

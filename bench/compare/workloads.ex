@@ -236,7 +236,7 @@ defmodule Bench.Workloads do
     four = normal({4})
     square = normal({n.(700, 8), n.(700, 8)})
     adds = n.(200, 3)
-    gauge = [mode: :gauge, check: :nothing, options: [samples: n.(300, 5)]]
+    gauge = [mode: :gauge, check: :nothing, options: [samples: n.(200, 5)]]
     gauges = [{"p50", "ns"}, {"p99", "ns"}]
 
     [

@@ -39,7 +39,7 @@ def jit(function):
 
 
 def host(x):
-    return np.array(x)
+    return np.asarray(x)
 
 
 def add(a, b):
@@ -207,13 +207,13 @@ def descend(loss, params):
 
 def upload(inputs):
     [(data, _)] = inputs
-    return lambda: [np.array(mx.array(data)[-1:])]
+    return lambda: [np.asarray(mx.array(data)[-1:])]
 
 
 def download(inputs):
     [(data, kind)] = inputs
     x = array(data, kind)
-    return lambda: [np.array(x)]
+    return lambda: [host(x)]
 
 
 def processes(inputs, processes, adds):
@@ -221,7 +221,7 @@ def processes(inputs, processes, adds):
 
     def work():
         for _ in range(adds):
-            c = np.array(a + b)
+            c = np.asarray(a + b)
         return c
 
     return lambda: common.all_at_once(work, processes)
@@ -229,7 +229,7 @@ def processes(inputs, processes, adds):
 
 def latency(inputs, samples):
     a, m = [array(*x) for x in inputs]
-    return lambda: common.beside(lambda: np.array(m @ m), lambda: np.array(a + a), samples)
+    return lambda: common.beside(lambda: np.asarray(m @ m), lambda: np.asarray(a + a), samples)
 
 
 def first_call(inputs, pairs):
@@ -244,4 +244,4 @@ def first_call(inputs, pairs):
 
         return chain
 
-    return lambda: [np.array(mx.compile(long_chain(next(numbers)))(x))]
+    return lambda: [np.asarray(mx.compile(long_chain(next(numbers)))(x))]

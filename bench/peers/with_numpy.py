@@ -154,7 +154,7 @@ def upload(inputs):
 
 def download(inputs):
     [(data, _)] = inputs
-    return lambda: [data.copy()]
+    return lambda: [host(data)]
 
 
 def processes(inputs, processes, adds):
