@@ -15,15 +15,20 @@ b = Nx.tensor([4.0, 3.0, 2.0, 1.0])
 out = Nx.add(a, b)
 {ra, rb} = {a.data.ref, b.data.ref}
 worker = Mlx.Device.worker(Mlx.Device.default())
-instructions = [{:add, [0, 1]}]
+# As the backend keeps it once an operation was met.
+program = Mlx.Native.build(2, [{:add, [0, 1]}], [2])
 
-IO.puts("Nx.add, not read: Nx, the lowering, the posting")
+IO.puts("Nx.add, not read: Nx, the backend, the posting")
 nothing = %{a | data: struct(Bench.Nothing)}
 nx = Bench.median("  Nx.add on a backend that does nothing", fn -> Nx.add(nothing, nothing) end)
 all = Bench.median("  Nx.add", fn -> Nx.add(a, b) end)
 backend = Bench.median("  Mlx.Backend.add", fn -> Mlx.Backend.add(out, a, b) end)
-native = Bench.median("  Mlx.Native.run", fn -> Mlx.Native.run(instructions, [2], [ra, rb]) end)
-nif = Bench.median("  Mlx.NIF.run", fn -> Mlx.NIF.run(worker, instructions, [2], [ra, rb]) end)
+
+native =
+  Bench.median("  Mlx.Native.run_program", fn -> Mlx.Native.run_program(program, [ra, rb]) end)
+
+nif =
+  Bench.median("  Mlx.NIF.program_run", fn -> Mlx.NIF.program_run(worker, program, [ra, rb]) end)
 
 IO.puts("its reading: the queue, the worker, the reply")
 sync = Bench.median("  nothing, waited for", fn -> Mlx.Native.sync(worker) end, count: 500)
@@ -35,7 +40,7 @@ read = Bench.median("  Nx.add and Nx.to_binary", fn -> Nx.to_binary(Nx.add(a, b)
 
 # Posted without waiting, the worker's part of each shows in what all of them take.
 many = fn ->
-  for(_ <- 1..1000, do: Mlx.Native.run(instructions, [2], [ra, rb]))
+  for(_ <- 1..1000, do: Mlx.Native.run_program(program, [ra, rb]))
   Mlx.Native.sync(worker)
 end
 
@@ -64,8 +69,8 @@ IO.puts("in microseconds")
 
 for {part, time} <- [
       {"Nx: types, shapes, names", nx},
-      {"lowering: the backend's part", backend - native},
-      {"NIF call: decoding, posting", nif},
+      {"the backend: keys and looks up the program", backend - native},
+      {"NIF call: promise, posting", nif},
       {"around the NIF: stream, flags, memory", native - nif},
       {"queue and reply: a job that does nothing", sync},
       {"worker: one addition of many", worked},

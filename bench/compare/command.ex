@@ -18,7 +18,7 @@ defmodule Bench.Command do
     File.mkdir_p!(folder)
 
     try do
-      peers = started(peers(size, folder))
+      peers = started(peers(size))
       about = facts(peers, size)
       for {name, text} <- about, do: IO.puts("#{name}: #{text}")
       IO.puts("\n" <> Report.head(Enum.map(peers, & &1.name)))
@@ -56,7 +56,7 @@ defmodule Bench.Command do
 
   ## Peers
 
-  defp peers(size, folder) do
+  defp peers(size) do
     ours = ["mix", "run", "--no-compile", "--no-deps-check", Path.join(@root, "bench/serve.exs")]
     own = for name <- ["mlx", "binary"], do: {name, ours ++ [name]}
     others = if size == :smoke, do: [], else: python() ++ installed()
@@ -64,7 +64,15 @@ defmodule Bench.Command do
     [first, binary] = for {name, command} <- own, do: {name, command}
 
     for {name, command} <- [first | others] ++ [binary],
-        do: Peer.new(name, command, Path.join(folder, "#{name}.log"))
+        do: Peer.new(name, command, log!(name))
+  end
+
+  # Kept after the run, for who wants to know why a peer failed.
+  defp log!(name) do
+    path = Path.join(@root, "target/bench/logs/#{name}.log")
+    File.mkdir_p!(Path.dirname(path))
+    File.write!(path, "")
+    path
   end
 
   # bin/bench names the Python that has the peers.
@@ -109,7 +117,8 @@ defmodule Bench.Command do
   defp last_words(peer) do
     with {:ok, log} <- File.read(peer.log),
          [_ | _] = lines <- String.split(log, "\n", trim: true),
-         do: "; its last line is: #{List.last(lines)}",
+         # Elixir says why before it says where, and Python after it.
+         do: ": #{Enum.find(lines, List.last(lines), &String.starts_with?(&1, "** ("))}",
          else: (_ -> "")
   end
 
