@@ -59,7 +59,7 @@ defmodule Bench.Command do
   defp peers(size) do
     ours = ["mix", "run", "--no-compile", "--no-deps-check", Path.join(@root, "bench/serve.exs")]
     own = for name <- ["mlx", "binary"], do: {name, ours ++ [name]}
-    others = if size == :smoke, do: [], else: python() ++ installed()
+    others = if size == :smoke, do: python(), else: python() ++ installed()
 
     [first, binary] = for {name, command} <- own, do: {name, command}
 
@@ -75,7 +75,7 @@ defmodule Bench.Command do
     path
   end
 
-  # bin/bench names the Python that has the peers.
+  # bin/bench names the Python that has the peers, unless it is to be quick.
   defp python do
     case System.get_env("MLX_BENCH_PYTHON", "") do
       "" ->
