@@ -364,7 +364,7 @@ mod tests {
     fn check(dims: &[i32], a: (usize, &[i64]), b: (usize, &[i64])) {
         let size = dims.iter().product::<i32>() as usize;
         let most = 2 * size + 8;
-        let numbers: Vec<i32> = (0..most as i32).map(|i| i * i % 1009).collect();
+        let numbers: Vec<i32> = (0..most as i32).map(|i| i.wrapping_mul(i) % 1009).collect();
         // What is before the first number is an operand's too.
         let place = |(first, strides): (usize, &[i64])| ffi::mlx_ffi_input {
             data: numbers.as_ptr().wrapping_add(first).cast(),
