@@ -178,23 +178,19 @@ mod tests {
         let body = Program::whole(2, vec![Instruction { op, operands }], vec![2]).unwrap();
         let mut kernel = Kernel::new(&[Dtype::Int64, Dtype::Int64]);
         let body = kernel.add(&body).unwrap();
-        let fold = Box::new(Fold {
+        let fold = Fold {
             kernel,
             body,
             count,
             results,
             sizes: [8, 8],
-        });
+        };
         let x: Vec<i64> = (0..(count * results) as i64).collect();
         let acc: Vec<i64> = (0..results as i64).map(|i| 1000 * i).collect();
         let mut out = vec![0i64; results];
         let inputs = [x.as_ptr().cast::<c_void>(), acc.as_ptr().cast()];
-        let payload = Box::into_raw(fold).cast();
-        // SAFETY: the payload knows the sizes of the inputs and the output, and ends here.
-        unsafe {
-            call(payload, inputs.as_ptr(), out.as_mut_ptr().cast());
-            forget(payload);
-        }
+        // SAFETY: it knows the sizes of the inputs and the output.
+        unsafe { fold.run(&inputs, out.as_mut_ptr().cast()) };
         for (index, found) in out.iter().enumerate() {
             let sum: i64 = (0..count).map(|row| x[row * results + index]).sum();
             assert_eq!(*found, acc[index] - sum, "{index}");
