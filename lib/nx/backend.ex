@@ -150,7 +150,6 @@ defmodule Mlx.Backend do
     end
   end
 
-  # Nx hands over options as they were given where it does not make a default of them.
   defp flags([]), do: nil
   defp flags([{place, _value} | opts]) when place in @place, do: flags(opts)
 
@@ -212,8 +211,12 @@ defmodule Mlx.Backend do
   end
 
   defp worker([]), do: Device.worker(Device.default())
+  defp worker(device: :cpu), do: Device.worker(:cpu)
 
+  # Nx hands over options as they were given where it does not make a default of them.
   defp worker(opts) do
+    opts = init(opts)
+
     case opts[:stream] do
       nil -> Device.worker(opts[:device] || Device.default())
       %Stream{worker: worker} -> worker

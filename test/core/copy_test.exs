@@ -156,7 +156,7 @@ defmodule Mlx.CopyTest do
     test "refuses a device that is not there, and options that it does not know" do
       array = Array.from_binary(<<1>>, {:u, 8}, {1}, device: :cpu)
 
-      assert_raise Error, ~r/Gpu\(999\) is not there/, fn ->
+      assert_raise Error, ~r/{:gpu, 999} is not there/, fn ->
         Array.copy(array, device: {:gpu, 999})
       end
 

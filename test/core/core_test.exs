@@ -90,7 +90,7 @@ defmodule Mlx.DeviceTest do
   end
 
   test "a device that is not there is refused by name" do
-    assert_raise Mlx.Error, ~r/Gpu\(999\) is not there/, fn ->
+    assert_raise Mlx.Error, ~r/{:gpu, 999} is not there/, fn ->
       Array.from_binary(<<1>>, {:u, 8}, {1}, device: {:gpu, 999})
     end
 

@@ -9,6 +9,7 @@ mod check;
 mod conv;
 mod float;
 mod fold;
+mod fourier;
 mod index;
 mod integer;
 mod linalg;
@@ -196,10 +197,18 @@ ops! {
     Svd -> 3 => cpu |[a], s| linalg::svd(a, s);
 
     // Fourier transforms
-    Fft(n: i32, axis: i32) => |[x], s| c!(mlx_fft_fft(x, n, axis, BACKWARD), s);
-    Ifft(n: i32, axis: i32) => |[x], s| c!(mlx_fft_ifft(x, n, axis, BACKWARD), s);
-    Irfft(n: i32, axis: i32) => |[x], s| c!(mlx_fft_irfft(x, n, axis, BACKWARD), s);
-    Rfft(n: i32, axis: i32) => |[x], s| c!(mlx_fft_rfft(x, n, axis, BACKWARD), s);
+    Fft(n: i32, axis: i32) => |[x], s| fourier::of_points(x, n, axis, Dtype::Complex64, s, || {
+        c!(mlx_fft_fft(x, n, axis, BACKWARD), s)
+    });
+    Ifft(n: i32, axis: i32) => |[x], s| fourier::of_points(x, n, axis, Dtype::Complex64, s, || {
+        c!(mlx_fft_ifft(x, n, axis, BACKWARD), s)
+    });
+    Irfft(n: i32, axis: i32) => |[x], s| fourier::of_points(x, n, axis, Dtype::Float32, s, || {
+        c!(mlx_fft_irfft(x, n, axis, BACKWARD), s)
+    });
+    Rfft(n: i32, axis: i32) => |[x], s| fourier::of_points(x, n, axis, Dtype::Complex64, s, || {
+        c!(mlx_fft_rfft(x, n, axis, BACKWARD), s)
+    });
 }
 
 /// A scan keeps its operand's type.

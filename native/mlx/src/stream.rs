@@ -62,8 +62,12 @@ pub struct Stream {
 impl Stream {
     /// A new stream of this thread.
     pub fn new(device: Device) -> Result<Self> {
-        if !device.is_available() {
-            return Err(Error::invalid("device", format!("{device:?} is not there")));
+        if let Device::Gpu(index) = device
+            && !device.is_available()
+        {
+            let count = Device::gpu_count();
+            let message = format!("{{:gpu, {index}}} is not there; MLX finds {count} GPUs here");
+            return Err(Error::invalid("device", message));
         }
         let handle = device.raw();
         // SAFETY: the handle is live; it is freed after its last use.

@@ -28,6 +28,20 @@ defmodule Mlx.Backend.CreateTest do
     assert Nx.to_binary(copy, limit: limit) == Nx.to_binary(t, limit: limit)
   end
 
+  # Nx hands these options over as they are.
+  test "options of a call are those of a default backend" do
+    for create <- [&Nx.tensor(1, &1), &Nx.iota({2}, &1), &Nx.eye(2, &1), &Nx.tensor([1, 2], &1)] do
+      refused = fn opts -> fn -> create.(backend: {Mlx.Backend, opts}) end end
+      assert_raise ArgumentError, ~r/a device is :cpu, :gpu or/, refused.(device: "cpu")
+      assert_raise ArgumentError, ~r/unknown keys \[:devise\]/, refused.(devise: :cpu)
+      assert_raise ArgumentError, ~r/must be an Mlx.Stream/, refused.(stream: self())
+      assert %Mlx.Backend{} = create.(backend: {Mlx.Backend, device: :cpu}).data
+
+      if not Mlx.Device.available?(:gpu),
+        do: assert_raise(Mlx.Error, ~r/{:gpu, 0} is not there/, refused.(device: :gpu))
+    end
+  end
+
   property [:backend_copy, :backend_transfer],
            "keep every bit there and back",
            [over: types()],
