@@ -50,6 +50,30 @@ defmodule Bench.Workloads do
     targets: []
   }
 
+  # By the names of full-sized rows. MLX in Python and EMLX are the same library's other faces; JAX and
+  # PyTorch are what the processor can do.
+  @targets %{
+    "add, eager, 4, not read" => [{"emlx", 0.21}, {"jax", 0.41}, {"torch", 2.5}],
+    "add, eager, 4, read" => [{"emlx", 0.6}, {"mlx-python", 1.9}],
+    "exp(sin(x)*2+1), jit, 4, not read" => [{"emlx", 0.28}],
+    "exp(sin(x)*2+1), jit, 4, read" => [{"emlx", 0.38}, {"mlx-python", 2.5}],
+    "exp(sin(x)*2+1), jit, 1048576" => [{"mlx-python", 0.04}, {"jax", 0.69}, {"torch", 1.8}],
+    "mlp, batch 128, forward" => [{"mlx-python", 0.04}, {"jax", 1.2}, {"torch", 2.2}],
+    "mlp, batch 128, training step" => [{"mlx-python", 0.04}, {"jax", 1.2}, {"torch", 1.2}],
+    "f32 1024x1024" => [{"mlx-python", 0.02}, {"jax", 1.2}, {"torch", 1.5}],
+    "bf16 1024x1024" => [{"mlx-python", 0.03}],
+    "while, 100 times sin(x)+1, 4" => [{"emlx", 0.09}],
+    "16 processes, each an add and its reading" => [{"emlx", 0.25}],
+    "3x3, 8x16x32x32" => [{"emlx", 0.2}, {"mlx-python", 0.2}],
+    "3x3, gradients, 8x16x32x32" => [{"emlx", 0.2}, {"mlx-python", 0.2}],
+    "max pool 2x2, 8x16x32x32" => [{"emlx", 0.2}],
+    "max pool 2x2, gradient, 8x16x32x32" => [{"emlx", 0.2}]
+  }
+
+  @doc "What Mlx is to reach, by the names of full-sized rows."
+  @spec targets() :: %{String.t() => [{String.t(), float}]}
+  def targets, do: @targets
+
   @doc "The names of the groups, in their order."
   @spec groups() :: [String.t()]
   def groups, do: :full |> all() |> Enum.map(& &1.group) |> Enum.uniq()
@@ -290,6 +314,7 @@ defmodule Bench.Workloads do
   defp row(group, name, function, inputs, opts) do
     @defaults
     |> Map.merge(%{group: group, name: name, function: function, inputs: inputs})
+    |> Map.put(:targets, Map.get(@targets, name, []))
     |> Map.merge(Map.new(opts))
   end
 end

@@ -40,6 +40,11 @@ defmodule Mlx.BenchTest do
       end
     end
 
+    test "have their targets, by names that are theirs" do
+      rows = Map.new(Workloads.all(:full), &{&1.name, &1.targets})
+      for {name, targets} <- Workloads.targets(), do: assert(rows[name] == targets, name)
+    end
+
     test "run, and agree with Nx.BinaryBackend", %{tmp_dir: folder} do
       {:ok, mlx} = Peer.start(Peer.here("mlx"), 0)
       {:ok, binary} = Peer.start(Peer.here("binary"), 0)

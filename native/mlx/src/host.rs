@@ -8,10 +8,12 @@
 mod call;
 mod convert;
 mod lanes;
+mod product;
 mod reduce;
 
 pub(crate) use call::{Call, SMALL, call};
 pub(crate) use convert::{Converted, convert};
+pub(crate) use product::product;
 pub(crate) use reduce::{Reduction, reduce};
 
 use std::ffi::{CStr, c_void};

@@ -14,6 +14,7 @@ mod index;
 mod integer;
 mod linalg;
 mod order;
+mod product;
 #[cfg(test)]
 mod properties;
 mod shape;
@@ -184,7 +185,7 @@ ops! {
     // Products
     ConvGeneral(strides: Vec<i32>, pad_lo: Vec<i32>, pad_hi: Vec<i32>, kernel_dilation: Vec<i32>, input_dilation: Vec<i32>, groups: i32, flip: bool)
         => |[x, kernel], s| conv::conv_general(x, kernel, &conv::Window { strides, pad_lo, pad_hi, kernel_dilation, input_dilation }, groups, flip, s);
-    Matmul => |[a, b], s| c!(mlx_matmul(a, b), s);
+    Matmul => |[a, b], s| product::matmul(a, b, s);
     Tensordot(axes_a: Vec<i32>, axes_b: Vec<i32>) => |[a, b], s| c!(mlx_tensordot(a, b, [axes_a], [axes_b]), s);
 
     // Linear algebra
@@ -306,6 +307,7 @@ impl Op {
                 dtype.size() == 8
             }
             Self::ScatterAdd(_) => dtype.size() == 8 && dtype != Dtype::Complex64,
+            Self::Matmul => dtype.is_integer(),
             Self::Arccosh
             | Self::Arcsinh
             | Self::Arctanh

@@ -27,8 +27,13 @@ defmodule Mlx.Backend.DotTest do
            "of integers is exact and wraps, short and long",
            [over: int_types(), runs: 1],
            fn _op, type ->
-             for {m, k, n} <- [{2, 3, 2}, {20, 30, 20}],
+             # More than one block of rows, of columns, of what is summed.
+             for {m, k, n} <- [{2, 3, 2}, {20, 30, 20}, {67, 5, 70}, {3, 520, 9}, {1, 40, 1}],
                  do: assert_same([tensor(type, {m, k}), tensor(type, {k, n})], &Nx.dot/2)
+
+             batch = &Nx.dot(&1, [2], [0], &2, [1], [0])
+             assert_same([tensor(type, {3, 5, 6}), tensor(type, {3, 6, 4})], batch)
+             assert_same([tensor(type, {3, 5, 6}), tensor(type, {6})], &Nx.dot/2)
            end
 
   property :dot,
