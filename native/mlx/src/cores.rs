@@ -15,6 +15,11 @@ static CORES: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
     ThreadPoolBuilder::new().thread_name(name).build().ok()
 });
 
+/// How many take part in what is shared.
+pub(crate) fn count() -> usize {
+    CORES.as_ref().map_or(1, ThreadPool::current_num_threads)
+}
+
 /// Has `each` done for all of `0..count`, in ranges of `chunk` if other cores take part. `work` is
 /// what an element takes, about as much as that many additions.
 // Not generic: rayon's share of the code is large.

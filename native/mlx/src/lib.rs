@@ -53,6 +53,7 @@ mod task;
 #[cfg(feature = "nif")]
 pub mod terms;
 mod thread;
+mod tiles;
 #[allow(unsafe_code)]
 pub mod version;
 mod wanted;

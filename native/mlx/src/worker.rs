@@ -21,6 +21,7 @@ use crate::program::Program;
 use crate::promise::{Alive, Promise};
 use crate::stream::Device;
 use crate::thread::{self, Assignment, State, caught};
+use crate::tiles;
 use crate::version;
 
 /// Queued instructions beyond which a caller is asked to wait.
@@ -123,6 +124,7 @@ impl Worker {
     /// latter case the worker answers like a stopped one.
     pub fn start(device: Device, ready: impl FnOnce(Result<()>) + Send + 'static) -> Result<Self> {
         version::prepare();
+        tiles::share_products();
         let state = Arc::new(State::new(device));
         register(&state);
         let handle = Self(Arc::new(Handle(state.clone())));

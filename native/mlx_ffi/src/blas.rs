@@ -1,20 +1,59 @@
-//! Stands between libmlx and OpenBLAS, to say how many threads a matrix product is worth.
+//! Stands between libmlx and OpenBLAS, to share matrix products among threads of the caller's.
 //!
-//! OpenBLAS shares even a product of microseconds among all cores, whose threads then wait for each
-//! other in a loop; where the BEAM wants the cores as well, that costs milliseconds. These functions
-//! are exported by the NIF library, which a loader searches ahead of OpenBLAS, so libmlx calls them.
+//! OpenBLAS gives each of its threads a part, and they wait for each other in a loop: a product takes
+//! as long as the thread that gets the least of a core, and where the BEAM wants the cores as well,
+//! that is many times as long. Tiles that whoever is free takes do not wait. These functions are
+//! exported by the NIF library, which a loader searches ahead of OpenBLAS, so libmlx calls them.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Multiplications from which on sharing a product pays: about a tenth of a millisecond of work.
-const SHARED: i64 = 4 << 20;
+/// Has a function called for tiles that make up all `m` rows and `n` columns of a product, each the
+/// sum of `k` products, on any threads, and returns once all are done.
+pub type Tiles = fn(m: usize, n: usize, k: usize, each: &Tile);
+
+/// Computes some rows and columns.
+pub type Tile<'a> = dyn Fn(Range<usize>, Range<usize>) + Sync + 'a;
+
+static TILES: OnceLock<Tiles> = OnceLock::new();
+
+/// Has products shared by `tiles` from now on. The first one to be said stays.
+pub fn share_with(tiles: Tiles) {
+    let _first = TILES.set(tiles);
+}
 
 unsafe extern "C" {
     // OpenBLAS's own. Naming them also keeps a linker from dropping it as not needed.
     fn openblas_get_num_threads() -> c_int;
     fn openblas_set_num_threads(threads: c_int);
+}
+
+/// Products under way, for which OpenBLAS has one thread: that of the caller. It has all of its own
+/// otherwise, for LAPACK.
+struct Single;
+
+static SINGLE: AtomicUsize = AtomicUsize::new(0);
+
+impl Single {
+    fn new() -> Self {
+        if SINGLE.fetch_add(1, Ordering::AcqRel) == 0 {
+            let _all = all_threads();
+            // SAFETY: takes a number of at least one.
+            unsafe { openblas_set_num_threads(1) };
+        }
+        Self
+    }
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        if SINGLE.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: as above. Whoever has begun a product meanwhile has it done by more threads.
+            unsafe { openblas_set_num_threads(all_threads()) };
+        }
+    }
 }
 
 /// What OpenBLAS was set to, by its environment variables or the number of cores.
@@ -24,14 +63,47 @@ fn all_threads() -> c_int {
     *ALL.get_or_init(|| unsafe { openblas_get_num_threads() }.max(1))
 }
 
-fn choose_threads(m: c_int, n: c_int, k: c_int) {
-    static CURRENT: AtomicI32 = AtomicI32::new(0);
-    let all = all_threads();
-    let work = i64::from(m) * i64::from(n) * i64::from(k);
-    let wanted = if work < SHARED { 1 } else { all };
-    if CURRENT.swap(wanted, Ordering::Relaxed) != wanted {
-        // SAFETY: takes a number of at least one.
-        unsafe { openblas_set_num_threads(wanted) };
+/// A matrix as BLAS is given it.
+#[derive(Clone, Copy)]
+struct Matrix {
+    at: *const u8,
+    leading: c_int,
+    /// Bytes of an element.
+    size: usize,
+    /// Whether the elements of a column lie side by side, and not those of a row.
+    by_columns: bool,
+}
+
+// SAFETY: an address, of what outlives the product.
+unsafe impl Sync for Matrix {}
+
+impl Matrix {
+    const COLUMN_MAJOR: c_int = 102;
+    /// And its variants: the matrix is what lies there, with rows as columns.
+    const TRANSPOSED: Range<c_int> = 112..114;
+
+    fn new<T>(at: *const T, leading: c_int, size: usize, order: c_int, transpose: c_int) -> Self {
+        Self {
+            at: at.cast(),
+            leading,
+            size,
+            by_columns: (order == Self::COLUMN_MAJOR) != Self::TRANSPOSED.contains(&transpose),
+        }
+    }
+
+    /// Where a row and column are.
+    ///
+    /// # Safety
+    /// They must be the matrix's.
+    unsafe fn at<T>(&self, row: usize, column: usize) -> *mut T {
+        let (across, along) = if self.by_columns {
+            (column, row)
+        } else {
+            (row, column)
+        };
+        let leading = usize::try_from(self.leading).unwrap_or(0);
+        // SAFETY: as the caller says.
+        unsafe { self.at.add((across * leading + along) * self.size) as *mut T }
     }
 }
 
@@ -41,10 +113,22 @@ fn next(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
+/// What several threads may read.
+struct Shared<T>(T);
+
+// SAFETY: nobody writes to it, or to what it is the address of.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> &T {
+        &self.0
+    }
+}
+
 macro_rules! gemm {
-    ($($name:ident: $scalar:ty, $value:ty;)*) => {
+    ($($name:ident: $scalar:ty, $value:ty, $size:literal;)*) => {
         $(
-            /// Forwards to OpenBLAS.
+            /// Forwards to OpenBLAS, tile by tile.
             ///
             /// # Safety
             /// As the function of the same name in every BLAS.
@@ -68,15 +152,35 @@ macro_rules! gemm {
                     // SAFETY: a BLAS defines the symbol with this type; null becomes `None`.
                     unsafe { std::mem::transmute::<*mut c_void, Option<Gemm>>(symbol) }
                 });
-                if let Some(gemm) = gemm {
-                    choose_threads(m, n, k);
-                    // SAFETY: the caller's arguments, passed on.
+                let Some(gemm) = gemm else { return };
+                let (rows, columns, depth) = (
+                    usize::try_from(m).unwrap_or(0),
+                    usize::try_from(n).unwrap_or(0),
+                    usize::try_from(k).unwrap_or(0),
+                );
+                let left = Matrix::new(a, lda, $size, order, transpose_a);
+                let right = Matrix::new(b, ldb, $size, order, transpose_b);
+                let made = Matrix::new(c.cast_const(), ldc, $size, order, 0);
+                // Numbers, or addresses of numbers that nobody writes to.
+                let (alpha, beta) = (Shared(alpha), Shared(beta));
+                let tile = |rows: Range<usize>, columns: Range<usize>| {
+                    // SAFETY: the caller's arguments, passed on for a part of the result.
                     unsafe {
                         gemm(
-                            order, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta,
-                            c, ldc,
+                            order, transpose_a, transpose_b,
+                            rows.len() as c_int, columns.len() as c_int, k,
+                            *alpha.get(), left.at(rows.start, 0), lda,
+                            right.at(0, columns.start), ldb,
+                            *beta.get(), made.at(rows.start, columns.start), ldc,
                         );
                     }
+                };
+                match TILES.get() {
+                    Some(tiles) => {
+                        let _single = Single::new();
+                        tiles(rows, columns, depth, &tile);
+                    }
+                    None => tile(0..rows, 0..columns),
                 }
             }
         )*
@@ -84,10 +188,10 @@ macro_rules! gemm {
 }
 
 gemm! {
-    cblas_sgemm: f32, f32;
-    cblas_dgemm: f64, f64;
-    cblas_cgemm: *const c_void, c_void;
-    cblas_zgemm: *const c_void, c_void;
+    cblas_sgemm: f32, f32, 4;
+    cblas_dgemm: f64, f64, 8;
+    cblas_cgemm: *const c_void, c_void, 8;
+    cblas_zgemm: *const c_void, c_void, 16;
 }
 
 /// Where the products are forwarded to.

@@ -11,6 +11,8 @@
     clippy::all
 )]
 
+use std::ops::Range;
+
 pub mod allocator;
 #[cfg(blas = "openblas")]
 pub mod blas;
@@ -28,6 +30,15 @@ mod blas {
     pub(crate) fn symbol() -> *const c_void {
         cblas_sgemm as *const c_void
     }
+}
+
+/// Has matrix products shared, where it is OpenBLAS that makes them: see `blas::Tiles`.
+#[allow(unused_variables)]
+pub fn share_products(
+    tiles: fn(usize, usize, usize, &(dyn Fn(Range<usize>, Range<usize>) + Sync)),
+) {
+    #[cfg(all(blas = "openblas", not(miri)))]
+    blas::share_with(tiles);
 }
 
 /// The file of the BLAS that was linked ahead of libmlx, or `None` where MLX's own serves.

@@ -68,6 +68,29 @@ defmodule Mlx.Backend.DotTest do
     assert_equal(Nx.dot(s64, Nx.tensor([3, 1], type: :s64)), 3 * 2 ** 62 + 6 - 2 ** 64)
   end
 
+  # Large enough to be shared among cores in tiles, whose edges no tile of another product has.
+  # Oracle: the product of integers.
+  property :dot,
+           "of floats is the integers' where nothing is rounded, however both lie",
+           [over: [{:f, 32}, {:f, 64}, {:c, 64}, {:bf, 16}], runs: 1],
+           fn _op, type ->
+             for {m, k, n} <- [{300, 257, 311}, {1, 3000, 3011}, {3001, 2999, 1}] do
+               {l, r} = {Nx.iota({m, k}, backend: backend()), Nx.iota({k, n}, backend: backend())}
+               {l, r} = {Nx.remainder(l, 5), Nx.remainder(r, 3)}
+               wanted = Nx.dot(l, r)
+               # Halves hold no more.
+               held = if type == {:bf, 16}, do: Nx.as_type(wanted, type), else: wanted
+               [l, r] = for t <- [l, r], do: Nx.as_type(t, type)
+               turned = &Nx.backend_copy(Nx.transpose(&1), backend())
+
+               for {l, l_axis} <- [{l, 1}, {turned.(l), 0}],
+                   {r, r_axis} <- [{r, 0}, {turned.(r), 1}] do
+                 made = Nx.dot(l, [l_axis], r, [r_axis])
+                 assert Nx.to_number(Nx.all(Nx.equal(made, held))) == 1
+               end
+             end
+           end
+
   test "half precision accumulates in single" do
     for type <- [:bf16, :f16] do
       ones = Nx.broadcast(Nx.tensor(1, type: type), {4000})
