@@ -8,7 +8,6 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Has a function called for tiles that make up all `m` rows and `n` columns of a product, each the
 /// sum of `k` products, on any threads, and returns once all are done.
@@ -19,48 +18,18 @@ pub type Tile<'a> = dyn Fn(Range<usize>, Range<usize>) + Sync + 'a;
 
 static TILES: OnceLock<Tiles> = OnceLock::new();
 
-/// Has products shared by `tiles` from now on. The first one to be said stays.
+/// Has products shared by `tiles` from now on, and OpenBLAS's own threads do nothing, not even for
+/// LAPACK, whose many small products they wait for even longer. The first one to be said stays.
 pub fn share_with(tiles: Tiles) {
-    let _first = TILES.set(tiles);
+    if TILES.set(tiles).is_ok() {
+        // SAFETY: takes a number of at least one.
+        unsafe { openblas_set_num_threads(1) };
+    }
 }
 
 unsafe extern "C" {
-    // OpenBLAS's own. Naming them also keeps a linker from dropping it as not needed.
-    fn openblas_get_num_threads() -> c_int;
+    // OpenBLAS's own. Naming it also keeps a linker from dropping it as not needed.
     fn openblas_set_num_threads(threads: c_int);
-}
-
-/// Products under way, for which OpenBLAS has one thread: that of the caller. It has all of its own
-/// otherwise, for LAPACK.
-struct Single;
-
-static SINGLE: AtomicUsize = AtomicUsize::new(0);
-
-impl Single {
-    fn new() -> Self {
-        if SINGLE.fetch_add(1, Ordering::AcqRel) == 0 {
-            let _all = all_threads();
-            // SAFETY: takes a number of at least one.
-            unsafe { openblas_set_num_threads(1) };
-        }
-        Self
-    }
-}
-
-impl Drop for Single {
-    fn drop(&mut self) {
-        if SINGLE.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: as above. Whoever has begun a product meanwhile has it done by more threads.
-            unsafe { openblas_set_num_threads(all_threads()) };
-        }
-    }
-}
-
-/// What OpenBLAS was set to, by its environment variables or the number of cores.
-fn all_threads() -> c_int {
-    static ALL: OnceLock<c_int> = OnceLock::new();
-    // SAFETY: takes nothing.
-    *ALL.get_or_init(|| unsafe { openblas_get_num_threads() }.max(1))
 }
 
 /// A matrix as BLAS is given it.
@@ -176,10 +145,7 @@ macro_rules! gemm {
                     }
                 };
                 match TILES.get() {
-                    Some(tiles) => {
-                        let _single = Single::new();
-                        tiles(rows, columns, depth, &tile);
-                    }
+                    Some(tiles) => tiles(rows, columns, depth, &tile),
                     None => tile(0..rows, 0..columns),
                 }
             }
