@@ -18,7 +18,7 @@ const NAP: Duration = Duration::from_micros(200);
 /// Naps without work after which the worker sleeps until it is woken.
 const NAPS: u32 = 25;
 /// Looks before a nap, some microseconds: a caller that reads in a loop comes back soon.
-const LOOKS: u32 = 1024;
+const LOOKS: u32 = if cfg!(miri) { 4 } else { 1024 };
 
 const AWAKE: u8 = 0;
 const NAPPING: u8 = 1;

@@ -1,15 +1,33 @@
-//! The memory limit, which is the whole process's: so this test is alone in its own.
+//! What is freed and when, and the memory limit. Both are the whole process's, so these tests take
+//! turns, and are alone in theirs.
 //! Oracle: the counters of MLX, and values computed by hand.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 use common::*;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use mlx::{Error, Op, Program, Promise, Worker, memory};
+use mlx::{Busy, Error, Op, Program, Promise, Worker, memory};
 
 const MB: usize = 1_000_000;
+/// Longer than freeing takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+static TURNS: Mutex<()> = Mutex::new(());
+
+/// Waits for its turn, and for what the test before leaves to its workers to free.
+fn turn() -> MutexGuard<'static, ()> {
+    let turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    let started = Instant::now();
+    while memory::active() > MB {
+        assert!(started.elapsed() < PATIENCE, "{} stay", memory::active());
+        sleep(Duration::from_millis(1));
+    }
+    turn
+}
 
 /// The sum of as many negatives side by side: each fits the limit, all of them may not.
 fn side_by_side(w: &Worker, x: &Arc<Promise>, count: u32) -> mlx::Result<Vec<f32>> {
@@ -24,6 +42,7 @@ fn side_by_side(w: &Worker, x: &Arc<Promise>, count: u32) -> mlx::Result<Vec<f32
 
 #[test]
 fn nothing_is_had_beyond_the_limit_and_all_goes_on() {
+    let _turn = turn();
     let w = worker();
     // 4 MB.
     let x = array(&w, &[MB as i64], &vec![0f32; MB]);
@@ -70,4 +89,87 @@ fn nothing_is_had_beyond_the_limit_and_all_goes_on() {
         "{} {before}",
         memory::active()
     );
+}
+
+#[test]
+fn released_arrays_are_freed() {
+    let _turn = turn();
+    let w = worker();
+    let before = memory::active();
+    let big = array(&w, &[4 << 20], &vec![1f32; 4 << 20]);
+    assert_eq!(read::<f32>(&w, &big).unwrap()[0], 1.0);
+    assert!(memory::active() >= before + (16 << 20));
+    w.release(big.clone());
+    assert_eq!(read::<f32>(&w, &big).unwrap_err(), Error::Deallocated);
+    assert!(memory::active() < before + (16 << 20));
+}
+
+#[test]
+fn results_never_read_do_not_pile_up() {
+    let _turn = turn();
+    let w = worker();
+    let x = array(&w, &[1 << 18], &vec![1f32; 1 << 18]);
+    read::<f32>(&w, &x).unwrap();
+    memory::reset_peak().unwrap();
+    let before = memory::active();
+    // 2000 results of 1 MiB, none read, each the next one's operand.
+    let mut last = x;
+    for _ in 0..2000 {
+        let next = loop {
+            match w.run(
+                Arc::new(Program::new(1, vec![instruction(Op::Negative, &[0])], vec![1]).unwrap()),
+                inputs(&[&last]),
+            ) {
+                Ok(mut made) => break made.remove(0),
+                Err(Busy) => call(&w, |_| Ok(())).unwrap(),
+            }
+        };
+        last.close();
+        w.release(last);
+        last = next;
+    }
+    assert_eq!(read::<f32>(&w, &last).unwrap()[0], 1.0);
+    assert!(memory::peak() < before + (1 << 30), "{}", memory::peak());
+}
+
+#[test]
+fn slots_are_dropped_after_their_last_use() {
+    let _turn = turn();
+    let w = worker();
+    // A chain of 64 results of 4 MiB each: kept, they would take 256 MiB.
+    let links = 64;
+    let chain = (0..links).map(|i| instruction(Op::Sin, &[i])).collect();
+    let program = Program::whole(1, chain, vec![links]).unwrap();
+    let x = array(&w, &[1 << 20], &vec![0.5f32; 1 << 20]);
+    read::<f32>(&w, &x).unwrap();
+    memory::reset_peak().unwrap();
+    let before = memory::active();
+    let made = w.run(Arc::new(program), inputs(&[&x])).unwrap();
+    read::<f32>(&w, &made[0]).unwrap();
+    assert!(memory::peak() < before + (64 << 20), "{}", memory::peak());
+}
+
+#[test]
+fn a_result_does_not_keep_the_much_that_its_operand_was_part_of() {
+    let _turn = turn();
+    let w = worker();
+    let large = 32 << 20;
+    let x = array(&w, &[large], &vec![1u8; large as usize]);
+    let body = vec![
+        instruction(Op::Slice(vec![0], vec![5], vec![1]), &[0]),
+        instruction(Op::Negative, &[1]),
+        instruction(Op::Square, &[2]),
+    ];
+    let program = Arc::new(Program::new(1, body, vec![3]).unwrap());
+    let made: Vec<_> = (0..8)
+        .map(|_| {
+            let x = run(&w, Op::Add, &[&x, &x]).remove(0);
+            let made = w.run(program.clone(), inputs(&[&x])).unwrap().remove(0);
+            w.release(x);
+            assert_eq!(read::<u8>(&w, &made).unwrap(), [4; 5]);
+            made
+        })
+        .collect();
+    assert!(memory::active() < 4 * large as usize);
+    drop(made);
 }

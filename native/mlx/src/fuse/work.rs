@@ -99,8 +99,11 @@ unsafe impl Sync for Source {}
 unsafe impl Sync for Target {}
 
 impl Work {
+    /// How many elements the results have: beyond all numbers it is the largest, so that no shape
+    /// passes for a small one before it is refused.
     fn elements(&self) -> usize {
-        self.dims.iter().map(|dim| *dim as usize).product()
+        let dims = self.dims.iter().map(|dim| *dim as usize);
+        dims.fold(1, usize::saturating_mul)
     }
 
     /// Whether it is done sooner than MLX is told of it.

@@ -218,6 +218,7 @@ mod tests {
     type Composed = fn(&Array, &Stream) -> Result<Array>;
 
     #[test]
+    #[cfg_attr(miri, ignore = "calls MLX")]
     fn compositions_are_near_the_host_kernels() {
         let streams = Streams::new(Device::Cpu).unwrap();
         let s = &streams.main;
@@ -245,6 +246,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "calls MLX")]
     fn composed_conversions_are_those_of_the_host() {
         let streams = Streams::new(Device::Cpu).unwrap();
         let s = &streams.main;
