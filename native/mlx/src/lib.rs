@@ -28,6 +28,7 @@ pub mod error;
 mod fuse;
 #[allow(unsafe_code)]
 mod halt;
+mod halves;
 #[allow(unsafe_code)]
 mod host;
 #[allow(unsafe_code)]
