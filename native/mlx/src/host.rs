@@ -12,7 +12,7 @@ mod reduce;
 
 pub(crate) use call::{Call, SMALL, call};
 pub(crate) use convert::{Converted, convert};
-pub(crate) use reduce::{Reduction, Rows, reduce, rows};
+pub(crate) use reduce::{PIECE, Reduction, Rows, reduce, rows};
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;

@@ -270,7 +270,8 @@ fn reducing(
 #[test]
 fn reductions_among_them() {
     let w = worker();
-    let shapes: [&[i64]; 12] = [
+    let shapes: [&[i64]; 13] = [
+        &[40_000],
         &[3, 5],
         &[1, 7],
         &[2, 3, 4],

@@ -480,7 +480,8 @@ mod tests {
             Some(stages.each.iter().all(|stage| !stage.work.reuses()))
         };
         assert_eq!(by_rows(&[5, 7]), Some(true));
-        // Not the last axis, a row of one element, and rows that are too long or too few.
+        // Not the last axis, a row of one element, and rows that are too long or too few to be seen
+        // again.
         for dims in [&[5, 7, 2][..], &[5, 1], &[100, 1 << 17], &[2, 1 << 15]] {
             assert_eq!(by_rows(dims), None, "{dims:?}");
         }

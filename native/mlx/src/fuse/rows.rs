@@ -15,14 +15,14 @@ use super::work::Target;
 use crate::cores;
 use crate::dtype::Dtype;
 use crate::host;
-use crate::kernel::{Kernel, Part, TILE};
+use crate::kernel::{Kernel, Part, Registers, TILE};
 use crate::program::{Instruction, Program};
 
 /// About how many elements are computed before the next ones.
 const BLOCK: usize = 1 << 12;
 /// Rows beyond that do not stay in the cache.
 const LONGEST: usize = 1 << 16;
-/// Rows that are many elements in all are left to reductions that share them among cores.
+/// Of fewer rows that are many elements in all, pieces are shared among cores.
 const SHARED: usize = 1 << 15;
 const MANY: usize = 64;
 
@@ -85,6 +85,8 @@ pub(super) struct Rows {
     /// The sizes of the numbers that a block holds on to, for each element or each row.
     own: Vec<(usize, Class)>,
     work: usize,
+    /// Whether pieces of rows are computed on their own, and what comes of them in the end.
+    in_pieces: bool,
 }
 
 impl Shape {
@@ -120,9 +122,16 @@ impl Shape {
         }
         let shape = shape?;
         let (count, rows) = (shape.count(), shape.rows());
-        let fits = count <= LONGEST && (rows >= MANY || rows.saturating_mul(count) <= SHARED);
+        let is_number = |size: usize| i32::try_from(size).is_ok();
+        let all = rows.checked_mul(count);
         // A row of one element has the shape of an element.
-        (count > 1 && fits).then_some(shape)
+        (count > 1 && is_number(count) && is_number(rows) && all.is_some()).then_some(shape)
+    }
+
+    /// Whether a row stays in the cache, and there are rows for all cores if there is much to do.
+    fn fits(&self) -> bool {
+        let (count, rows) = (self.count(), self.rows());
+        count <= LONGEST && (rows >= MANY || rows * count <= SHARED)
     }
 
     pub(super) fn dims(&self) -> &Dims {
@@ -218,6 +227,7 @@ impl Rows {
             phases: Vec::new(),
             own: Vec::new(),
             work: 0,
+            in_pieces: !shape.fits(),
         };
         let planner = Planner {
             program,
@@ -258,6 +268,12 @@ impl Planner<'_> {
             let level = operands.map(|slot| levels[*slot as usize]).max();
             let own = usize::from(is_reduction(instruction).is_some());
             levels.push(level.unwrap_or(0) + own);
+        }
+        let is_full = |slot: usize| self.classes[slot] == Some(Class::Element);
+        if self.rows.in_pieces
+            && (inputs..levels.len()).any(|slot| is_full(slot) && levels[slot] > 0)
+        {
+            return None;
         }
         let last = levels.iter().copied().max()?;
         for level in 0..=last {
@@ -379,8 +395,9 @@ struct Block<'a> {
     operands: &'a [Operand<'a>],
     targets: &'a [Target],
     own: Vec<Vec<u64>>,
-    /// The first of its rows, and how many there are.
+    /// Which rows are computed, and which elements.
     range: Range<usize>,
+    elements: Range<usize>,
 }
 
 impl Rows {
@@ -389,48 +406,153 @@ impl Rows {
     /// # Safety
     /// The operands and targets must be those of the program, and the targets new.
     pub(super) unsafe fn run(&self, operands: &[Operand], targets: &[Target]) {
-        let count = self.shape.count();
+        let (count, rows) = (self.shape.count(), self.shape.rows());
+        if self.in_pieces {
+            return self.pieces(operands, targets);
+        }
         let most = (BLOCK / count).max(1);
         let range = |range: Range<usize>| {
             let most = most.min(range.len());
-            let place = |(size, class): &(usize, Class)| {
-                let each = if *class == Class::Element { count } else { 1 };
-                vec![0_u64; (most * each * size).div_ceil(size_of::<u64>())]
-            };
-            let mut block = Block {
-                rows: self,
-                operands,
-                targets,
-                own: self.own.iter().map(place).collect(),
-                range: range.clone(),
-            };
+            let mut block = Block::new(self, operands, targets, most, most * count);
             let mut registers: Vec<_> = self.phases.iter().map(Phase::registers).collect();
             for first in range.clone().step_by(most) {
                 block.range = first..range.end.min(first + most);
+                block.elements = block.range.start * count..block.range.end * count;
                 for (phase, registers) in self.phases.iter().zip(&mut registers) {
-                    block.phase(phase, registers.as_mut());
+                    match registers {
+                        Some(registers) => block.tiles(phase, registers),
+                        None => block.reduce(phase),
+                    }
                 }
             }
         };
-        cores::share(self.count(), self.work, most, &range);
+        cores::share(rows, self.work, most, &range);
+    }
+
+    /// As `run`, where a row is long: its pieces are reduced first.
+    fn pieces(&self, operands: &[Operand], targets: &[Target]) {
+        let (count, rows) = (self.shape.count(), self.shape.rows());
+        let pieces = count.div_ceil(host::PIECE);
+        let reductions = self
+            .phases
+            .iter()
+            .filter(|phase| phase.is_reduction())
+            .count();
+        let mut sums = vec![0_u64; reductions * rows * pieces];
+        let place = Sums(sums.as_mut_ptr());
+        let each = |items: Range<usize>| {
+            let mut block = Block::new(self, operands, targets, 0, host::PIECE.min(count));
+            let mut registers: Vec<_> = self.phases.iter().map(Phase::registers).collect();
+            for item in items {
+                let (row, piece) = (item / pieces, item % pieces);
+                let end = count.min((piece + 1) * host::PIECE);
+                block.elements = row * count + piece * host::PIECE..row * count + end;
+                let mut next = item;
+                for (phase, registers) in self.phases.iter().zip(&mut registers) {
+                    match (phase, registers) {
+                        (Phase::Tiles { is_full: true, .. }, Some(registers)) => {
+                            block.tiles(phase, registers);
+                        }
+                        (
+                            Phase::Reduce {
+                                run, from, size, ..
+                            },
+                            _,
+                        ) => {
+                            let mut held = Vec::new();
+                            let from = block.reduced(*from, *size, &mut held);
+                            // SAFETY: there are so many elements, and each piece of each reduction
+                            // has a place.
+                            unsafe {
+                                (run.piece)(from, block.elements.len(), place.get().add(next))
+                            };
+                            next += rows * pieces;
+                        }
+                        _ => (),
+                    }
+                }
+            }
+        };
+        let work = self.work / pieces;
+        cores::share(rows * pieces, work, 1, &each);
+        let mut block = Block::new(self, operands, targets, rows, 0);
+        block.range = 0..rows;
+        let mut sums = sums.chunks(pieces);
+        for phase in &self.phases {
+            match phase {
+                Phase::Tiles { is_full: true, .. } => (),
+                Phase::Tiles { kernel, .. } => block.tiles(phase, &mut kernel.registers(0)),
+                Phase::Reduce { run, to, size, .. } => {
+                    let to = block.start(*to, *size, Class::Row { keeps: true });
+                    for (row, sums) in sums.by_ref().take(rows).enumerate() {
+                        // SAFETY: these are a row's sums, and each row has a place.
+                        unsafe { (run.joined)(sums.as_ptr(), pieces, to.wrapping_add(row * size)) };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where threads write sums, each its own.
+struct Sums(*mut u64);
+
+// SAFETY: see above.
+unsafe impl Sync for Sums {}
+
+impl Sums {
+    fn get(&self) -> *mut u64 {
+        self.0
     }
 }
 
 impl Phase {
-    fn registers(&self) -> Option<crate::kernel::Registers> {
+    fn registers(&self) -> Option<Registers> {
         match self {
             Self::Tiles { kernel, .. } => Some(kernel.registers(0)),
             Self::Reduce { .. } => None,
         }
     }
+
+    fn is_reduction(&self) -> bool {
+        matches!(self, Self::Reduce { .. })
+    }
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
+    /// Places of its own for so many rows and elements.
+    fn new(
+        rows: &'a Rows,
+        operands: &'a [Operand<'a>],
+        targets: &'a [Target],
+        most: usize,
+        elements: usize,
+    ) -> Self {
+        let place = |(size, class): &(usize, Class)| {
+            let count = if *class == Class::Element {
+                elements
+            } else {
+                most
+            };
+            vec![0_u64; (count * size).div_ceil(size_of::<u64>())]
+        };
+        Self {
+            rows,
+            operands,
+            targets,
+            own: rows.own.iter().map(place).collect(),
+            range: 0..0,
+            elements: 0..0,
+        }
+    }
+
     /// Where the number of the first element, or row, of all would be: a block's own places are seen
     /// as if they went on before it.
     fn start(&mut self, place: Place, size: usize, class: Class) -> *mut u8 {
-        let count = self.rows.shape.count();
-        let before = self.range.start * if class == Class::Element { count } else { 1 };
+        let before = match class {
+            Class::Element => self.elements.start,
+            Class::Row { .. } => self.range.start,
+        };
         match place {
             Place::Operand(index) => self.operands[index].data.cast_mut(),
             Place::Result(index) => self.targets[index].data,
@@ -468,78 +590,76 @@ impl Block<'_> {
         }
     }
 
-    fn phase(&mut self, phase: &Phase, registers: Option<&mut crate::kernel::Registers>) {
-        let count = self.rows.shape.count();
-        match phase {
-            Phase::Reduce {
-                run,
-                from,
-                to,
-                size,
-            } => self.reduce(*run, *from, *to, *size),
-            Phase::Tiles {
-                kernel,
-                part,
-                is_full,
-                from,
-                to,
-            } => {
-                let Some(registers) = registers else {
-                    return;
-                };
-                let each = if *is_full { count } else { 1 };
-                let class = match is_full {
-                    true => Class::Element,
-                    false => Class::Row { keeps: true },
-                };
-                let sources: SmallVec<[Source; 4]> = from
-                    .iter()
-                    .map(|read| self.source(read, *is_full))
-                    .collect();
-                let to: SmallVec<[(*mut u8, usize); 4]> = to
-                    .iter()
-                    .map(|(place, size)| (self.start(*place, *size, class), *size))
-                    .collect();
-                let mut filled: SmallVec<[*const u8; 4]> =
-                    SmallVec::from_elem(std::ptr::null(), sources.len());
-                let (first, end) = (self.range.start * each, self.range.end * each);
-                for start in (first..end).step_by(TILE) {
-                    let tile = start..end.min(start + TILE);
-                    for (register, source) in sources.iter().enumerate() {
-                        // SAFETY: operands and places have a number for each element or row of the
-                        // block, and nothing that a phase reads is written by it.
-                        unsafe {
-                            source.load(registers, register, tile.clone(), &mut filled[register]);
-                        }
-                    }
-                    for (output, (data, size)) in part.outputs.iter().zip(&to) {
-                        // SAFETY: there is room for these numbers, and it is this thread's alone.
-                        unsafe {
-                            registers.place(output.register, data.wrapping_add(tile.start * size));
-                        }
-                    }
-                    kernel.run(part, registers, tile.len());
+    fn tiles(&mut self, phase: &Phase, registers: &mut Registers) {
+        let Phase::Tiles {
+            kernel,
+            part,
+            is_full,
+            from,
+            to,
+        } = phase
+        else {
+            return;
+        };
+        let (class, all) = match is_full {
+            true => (Class::Element, self.elements.clone()),
+            false => (Class::Row { keeps: true }, self.range.clone()),
+        };
+        let sources = from.iter().map(|read| self.source(read, *is_full));
+        let sources: SmallVec<[Source; 4]> = sources.collect();
+        let to = to
+            .iter()
+            .map(|(place, size)| (self.start(*place, *size, class), *size));
+        let to: SmallVec<[(*mut u8, usize); 4]> = to.collect();
+        let mut filled: SmallVec<[*const u8; 4]> =
+            SmallVec::from_elem(std::ptr::null(), sources.len());
+        for start in all.clone().step_by(TILE) {
+            let tile = start..all.end.min(start + TILE);
+            for (register, source) in sources.iter().enumerate() {
+                // SAFETY: operands and places have a number for each element or row of the block, and
+                // nothing that a phase reads is written by it.
+                unsafe {
+                    source.load(registers, register, tile.clone(), &mut filled[register]);
                 }
             }
+            for (output, (data, size)) in part.outputs.iter().zip(&to) {
+                // SAFETY: there is room for these numbers, and it is this thread's alone.
+                unsafe {
+                    registers.place(output.register, data.wrapping_add(tile.start * size));
+                }
+            }
+            kernel.run(part, registers, tile.len());
         }
     }
 
-    fn reduce(&mut self, run: host::Rows, from: Place, to: Place, size: usize) {
+    fn reduce(&mut self, phase: &Phase) {
+        let Phase::Reduce {
+            run,
+            from,
+            to,
+            size,
+        } = phase
+        else {
+            return;
+        };
         let (count, rows) = (self.rows.shape.count(), self.range.len());
+        let to = self.start(*to, *size, Class::Row { keeps: true });
+        let to = to.wrapping_add(self.range.start * size);
+        let mut held = Vec::new();
+        let from = self.reduced(*from, *size, &mut held);
+        // SAFETY: there are so many elements, and a place for each row of the block.
+        unsafe { (run.rows)(from, count, to, rows) };
+    }
+
+    /// The block's elements, in rows.
+    fn reduced(&mut self, place: Place, size: usize, held: &mut Vec<u64>) -> *const u8 {
         let read = Read {
-            place: from,
+            place,
             size,
             class: Class::Element,
         };
-        let first = self.range.start;
         let source = self.source(&read, true);
-        let to = self.start(to, size, Class::Row { keeps: true });
-        let to = to.wrapping_add(first * size);
-        let elements = first * count..(first + rows) * count;
-        let mut held = Vec::new();
         // SAFETY: the source has a number for each element of the block.
-        let from = unsafe { source.in_rows(elements, &mut held) };
-        // SAFETY: there are so many elements, and a place for each row of the block.
-        unsafe { run(from, count, to, rows) };
+        unsafe { source.in_rows(self.elements.clone(), held) }
     }
 }

@@ -22,7 +22,7 @@ use crate::stream::{Device, Stream};
 /// Elements that are reduced side by side, to be vectors.
 const LANES: usize = 16;
 /// Elements of a row that are reduced as one piece; what comes of the pieces is reduced in turn.
-const PIECE: usize = 1 << 14;
+pub(crate) const PIECE: usize = 1 << 14;
 /// Neighbours that are reduced side by side, where what is reduced lies apart.
 const COLUMNS: usize = 256;
 
@@ -335,12 +335,58 @@ fn passes(dims: &[i32], axes: &[i32], keep: bool) -> Option<(Dims, Passes)> {
     Some((left, passes))
 }
 
-/// Rows of so many elements and where they begin, and how many there are and where the result of
-/// each belongs.
+/// How rows of a type are reduced piece by piece, each with the bits that `reduce` has for it.
 ///
 /// # Safety
-/// There must be the elements, and room for the results, of the type that it was asked for.
-pub(crate) type Rows = unsafe fn(*const u8, usize, *mut u8, usize);
+/// There must be so many elements or sums, and room for what is made of them, of the type that it was
+/// asked for. A sum takes at most the place of a u64.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows {
+    /// The sum of so many elements, at most a piece.
+    pub(crate) piece: unsafe fn(*const u8, usize, *mut u64),
+    /// What so many sums, those of a row's pieces, become.
+    pub(crate) joined: unsafe fn(*const u64, usize, *mut u8),
+    /// So many rows of so many elements.
+    pub(crate) rows: unsafe fn(*const u8, usize, *mut u8, usize),
+}
+
+/// The sum of a piece.
+struct One<'a, R: Reducer>(&'a [R::Element], &'a mut R::Sum);
+
+impl<R: Reducer> Job for One<'_, R> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        *self.1 = lanes(self.0, R::NONE, R::of, R::join);
+    }
+}
+
+unsafe fn piece<R: Reducer>(from: *const u8, count: usize, to: *mut u64) {
+    // SAFETY: as `Rows` says.
+    let (from, to) = unsafe {
+        (
+            std::slice::from_raw_parts(from.cast::<R::Element>(), count),
+            to.cast::<R::Sum>(),
+        )
+    };
+    let mut sum = R::NONE;
+    isa::run(One::<R>(from, &mut sum));
+    // SAFETY: as `Rows` says.
+    unsafe { to.write(sum) };
+}
+
+unsafe fn joined<R: Reducer>(from: *const u64, count: usize, to: *mut u8) {
+    let sum = |index| {
+        // SAFETY: as `Rows` says: `piece` has written them.
+        unsafe { from.add(index).cast::<R::Sum>().read() }
+    };
+    // As `reduced` does it.
+    let made = match count {
+        1 => sum(0),
+        _ => (0..count).map(sum).fold(R::NONE, R::join),
+    };
+    // SAFETY: as `Rows` says.
+    unsafe { to.cast::<R::Element>().write(R::made(made)) };
+}
 
 /// Rows that are reduced on their own.
 struct Each<'a, R: Reducer>(&'a [R::Element], &'a mut [R::Element], usize);
@@ -350,14 +396,17 @@ impl<R: Reducer> Job for Each<'_, R> {
     fn run<const FMA: bool>(self) {
         let Self(from, to, count) = self;
         for (from, to) in from.chunks_exact(count).zip(to) {
-            let one = |piece| lanes(piece, R::NONE, R::of, R::join);
-            // As `reduced` does it.
-            *to = R::made(if count <= PIECE {
-                one(from)
-            } else {
-                from.chunks(PIECE)
-                    .fold(R::NONE, |sum, piece| R::join(sum, one(piece)))
-            });
+            let mut sum = R::NONE;
+            // `lanes` is called in one place, to be made vectors of.
+            for piece in from.chunks(PIECE) {
+                let one = lanes(piece, R::NONE, R::of, R::join);
+                sum = if count <= PIECE {
+                    one
+                } else {
+                    R::join(sum, one)
+                };
+            }
+            *to = R::made(sum);
         }
     }
 }
@@ -402,7 +451,11 @@ macro_rules! by_type {
 
 /// How rows of elements of a type are reduced, each with the bits that `reduce` has for it.
 pub(crate) fn rows(reduction: Reduction, dtype: Dtype) -> Option<Rows> {
-    by_type!(reduction, dtype, R => each::<R> as Rows)
+    by_type!(reduction, dtype, R => Rows {
+        piece: piece::<R>,
+        joined: joined::<R>,
+        rows: each::<R>,
+    })
 }
 
 /// The reduction of an array, if the stream is a CPU's and the elements are of a type that is
