@@ -5,15 +5,19 @@
 //! program, `Fused`: on a CPU its results are computed together, on all cores, with the values that
 //! the operations have one by one (`plan`). Elsewhere its instructions are those of MLX.
 
+mod operand;
 pub(crate) mod plan;
+mod rows;
 mod work;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::dtype::Dtype;
 use crate::kernel;
 use crate::ops::Op;
 use crate::program::{Body, Instruction, Program};
@@ -70,6 +74,11 @@ impl<'a> Graph<'a> {
             users,
             returned,
         }
+    }
+
+    /// The instructions that use a slot.
+    fn users(&self, slot: usize) -> impl Iterator<Item = usize> {
+        self.users[slot].iter().copied()
     }
 
     fn is_constant(&self, index: usize) -> bool {
@@ -218,8 +227,8 @@ impl Sets {
     }
 }
 
-/// The same program with its connected elementwise instructions fused, or nothing where there is
-/// nothing to fuse.
+/// The same program with its connected elementwise instructions fused, those before and after
+/// reductions of the same axes with them, or nothing where there is nothing to fuse.
 pub(crate) fn fuse(
     inputs: usize,
     instructions: &[Instruction],
@@ -229,26 +238,76 @@ pub(crate) fn fuse(
     if !fusible.contains(&true) {
         return None;
     }
-    let instructions = &computed(inputs, instructions, &fusible);
-    let constant = |index: usize| matches!(instructions[index].op, Op::Constant(..));
-    let fusible = fusible.iter().enumerate();
-    let fusible: Vec<bool> = fusible
-        .map(|(i, fusible)| *fusible && !constant(i))
-        .collect();
-    let graph = Graph::new(inputs, instructions, outputs);
-    let mut groups = components(&graph, &fusible);
+    let instructions = computed(inputs, instructions, &fusible);
+    let mut reduced: Vec<&[i32]> = instructions.iter().filter_map(|i| axes(&i.op)).collect();
+    // The last axes first: programs for those are computed row by row.
+    reduced.sort_unstable_by(|a, b| b.cmp(a));
+    reduced.dedup();
+    let mut made = (Cow::Borrowed(&instructions[..]), Cow::Borrowed(outputs));
+    for reduced in reduced {
+        let is_of = |op: &Op| axes(op) == Some(reduced);
+        let fusible = |op: &Op| kernel::knows(op) || is_of(op);
+        let holds = |members: &[&Op]| {
+            members.iter().any(|op| is_of(op)) && members.iter().any(|op| kernel::knows(op))
+        };
+        if let Some((instructions, outputs)) = joined(inputs, &made.0, &made.1, fusible, holds) {
+            made = (Cow::Owned(instructions), Cow::Owned(outputs));
+        }
+    }
+    let reduces = matches!(made.0, Cow::Owned(_));
+    elementwise(inputs, &made.0, &made.1)
+        .or_else(|| reduces.then(|| (made.0.into_owned(), made.1.into_owned())))
+}
+
+/// The axes of a reduction.
+fn axes(op: &Op) -> Option<&[i32]> {
+    // What of is not known yet.
+    let found = op.reduction(Dtype::Bool)?;
+    Some(found.1)
+}
+
+fn elementwise(
+    inputs: usize,
+    instructions: &[Instruction],
+    outputs: &[u32],
+) -> Option<(Vec<Instruction>, Vec<u32>)> {
     // MLX hands on what is only seen with another type.
-    let is_view = |index: usize| matches!(instructions[index].op, Op::View(_));
-    let is_fused =
-        |members: &[usize]| fusible[members[0]] && !(members.len() == 1 && is_view(members[0]));
-    if !groups.iter().any(|members| is_fused(members)) {
+    let holds = |members: &[&Op]| !matches!(members, [Op::View(_)]);
+    joined(inputs, instructions, outputs, kernel::knows, holds)
+}
+
+/// The program with its connected instructions that are `fusible` as one where those of a group are
+/// worth it, or nothing where none are.
+fn joined(
+    inputs: usize,
+    instructions: &[Instruction],
+    outputs: &[u32],
+    fusible: impl Fn(&Op) -> bool,
+    holds: impl Fn(&[&Op]) -> bool,
+) -> Option<(Vec<Instruction>, Vec<u32>)> {
+    let graph = Graph::new(inputs, instructions, outputs);
+    let each = instructions.iter();
+    let fusible: Vec<bool> = each
+        .map(|i| !matches!(i.op, Op::Constant(..) | Op::Fused(_)) && fusible(&i.op))
+        .collect();
+    let is_fused = |members: &[usize]| {
+        let ops = members.iter().map(|index| &instructions[*index].op);
+        fusible[members[0]] && holds(&ops.collect::<Vec<_>>())
+    };
+    let (fused, apart): (Vec<_>, Vec<_>) = components(&graph, &fusible)
+        .into_iter()
+        .filter(|members| !graph.is_constant(members[0]))
+        .partition(|members| is_fused(members));
+    if fused.is_empty() {
         return None;
     }
-    groups.retain(|members| !graph.is_constant(members[0]));
+    let apart = apart.into_iter().flatten().map(|index| vec![index]);
+    let count = fused.len();
+    let groups: Vec<Vec<usize>> = fused.into_iter().chain(apart).collect();
     let order = graph.ordered(&groups, |index| graph.is_constant(index));
     let mut writer = Writer::new(&graph);
     for group in order {
-        writer.write(&groups[group], is_fused(&groups[group]));
+        writer.write(&groups[group], group < count);
     }
     let outputs = outputs.iter().map(|slot| writer.slot(*slot));
     let outputs = outputs.collect();
@@ -318,6 +377,19 @@ fn components(graph: &Graph, fusible: &[bool]) -> Vec<Vec<usize>> {
     sets.groups(MOST)
 }
 
+/// A program with reductions as it is computed where there is no kernel for all of it; another as it
+/// is.
+fn parts(program: Program) -> Program {
+    let instructions: Vec<_> = program.instructions().cloned().collect();
+    if instructions.iter().all(|i| axes(&i.op).is_none()) {
+        return program;
+    }
+    let inputs = program.inputs();
+    let made = elementwise(inputs, &instructions, program.results());
+    made.and_then(|(instructions, outputs)| Program::whole(inputs, instructions, outputs).ok())
+        .unwrap_or(program)
+}
+
 /// Writes a program anew, with slots of its own.
 struct Writer<'a> {
     graph: &'a Graph<'a>,
@@ -364,7 +436,7 @@ impl<'a> Writer<'a> {
         match piece {
             Some(piece) if piece.fills.is_empty() => (),
             Some(piece) if !piece.takes.is_empty() => {
-                let body = Body(Arc::new(piece.program));
+                let body = Body(Arc::new(parts(piece.program)));
                 self.put(Op::Fused(body), &piece.takes, &piece.fills);
             }
             _ => {

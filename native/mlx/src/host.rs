@@ -14,7 +14,7 @@ mod reduce;
 pub(crate) use call::{Call, SMALL, call};
 pub(crate) use convert::{Converted, convert};
 pub(crate) use product::product;
-pub(crate) use reduce::{Reduction, reduce};
+pub(crate) use reduce::{PIECE, Reduction, Rows, reduce, rows};
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
@@ -29,6 +29,7 @@ use crate::array::Array;
 use crate::cores;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::halves::Half;
 use crate::isa::{self, Job, Level};
 use crate::kernel::{self, Loop};
 use crate::stream::{Device, Stream};
@@ -188,6 +189,12 @@ impl<R: Real> Job for Singles<'_, R> {
 pub(crate) trait Float: Copy + Default {
     fn apply<R: Real>(from: &[Self], to: &mut [Self]);
     fn wide(self) -> f64;
+
+    /// Towards zero, of what is not high.
+    fn low(self) -> i32;
+
+    /// Whether an i32 is too small for it.
+    fn is_high(self) -> bool;
 }
 
 impl Float for f64 {
@@ -199,6 +206,14 @@ impl Float for f64 {
     fn wide(self) -> f64 {
         self
     }
+    #[inline(always)]
+    fn low(self) -> i32 {
+        self as i32
+    }
+    #[inline(always)]
+    fn is_high(self) -> bool {
+        self.is_nan() || self.abs() >= 2_147_483_648.0
+    }
 }
 
 impl Float for f32 {
@@ -207,6 +222,14 @@ impl Float for f32 {
     }
     fn wide(self) -> f64 {
         self.into()
+    }
+    #[inline(always)]
+    fn low(self) -> i32 {
+        self as i32
+    }
+    #[inline(always)]
+    fn is_high(self) -> bool {
+        self.is_nan() || self.abs() >= 2_147_483_648.0
     }
 }
 
@@ -224,6 +247,14 @@ macro_rules! half {
             }
             fn wide(self) -> f64 {
                 self.into()
+            }
+            #[inline(always)]
+            fn low(self) -> i32 {
+                Half::wide(self).low()
+            }
+            #[inline(always)]
+            fn is_high(self) -> bool {
+                Half::wide(self).is_high()
             }
         })*
     };

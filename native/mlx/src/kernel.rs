@@ -279,11 +279,17 @@ impl Registers {
 
     /// The same number in every place of a register.
     pub(crate) fn fill(&mut self, register: usize, number: &[u8]) {
-        for place in self
-            .bytes_mut(register, TILE * number.len())
-            .chunks_exact_mut(number.len().max(1))
-        {
-            place.copy_from_slice(number);
+        fn all<const N: usize>(places: &mut [u8], number: &[u8]) {
+            if let Ok(number) = <[u8; N]>::try_from(number) {
+                places.as_chunks_mut::<N>().0.fill(number);
+            }
+        }
+        let places = self.hold(register, TILE * number.len());
+        match number.len() {
+            1 => all::<1>(places, number),
+            2 => all::<2>(places, number),
+            4 => all::<4>(places, number),
+            _ => all::<8>(places, number),
         }
     }
 
@@ -297,6 +303,12 @@ impl Registers {
         let size = size.min(TILE);
         // SAFETY: they are two tiles, each of so many places at least.
         unsafe { std::ptr::copy_nonoverlapping(from.cast::<u64>(), to.cast(), size) };
+    }
+
+    /// Has a register's numbers lie in its tile, whose first bytes these are.
+    pub(crate) fn hold(&mut self, register: usize, len: usize) -> &mut [u8] {
+        self.places[register] = self.tile(register).cast();
+        self.bytes_mut(register, len)
     }
 
     /// The first bytes of a register's tile.

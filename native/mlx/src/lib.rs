@@ -20,6 +20,7 @@ extern crate self as mlx;
 pub mod array;
 pub mod context;
 pub mod control;
+#[allow(unsafe_code)]
 mod cores;
 pub mod dtype;
 #[allow(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod error;
 mod fuse;
 #[allow(unsafe_code)]
 mod halt;
+mod halves;
 #[allow(unsafe_code)]
 mod host;
 #[allow(unsafe_code)]

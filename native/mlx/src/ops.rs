@@ -289,11 +289,26 @@ impl Op {
             | Self::Convert(_)
             | Self::View(_)
             | Self::Constant(..)
-            | Self::CheckFinite(..)
-            | Self::Fused(_) => true,
+            | Self::CheckFinite(..) => true,
+            Self::Fused(body) => body.0.instructions().all(|i| i.op.is_elementwise()),
             Self::Matmul => false,
             _ => !self.has_attributes() && !self.needs_cpu(),
         }
+    }
+
+    /// What it makes of the elements along which axes, and whether those are left with a size of one,
+    /// if it is a reduction that the host does for elements of this type.
+    pub(crate) fn reduction(&self, dtype: Dtype) -> Option<(Reduction, &[i32], bool)> {
+        let is_bool = dtype == Dtype::Bool;
+        Some(match self {
+            Self::AllAxes(axes, keep) if is_bool => (Reduction::Min, axes, *keep),
+            Self::AnyAxes(axes, keep) if is_bool => (Reduction::Max, axes, *keep),
+            Self::MaxAxes(axes, keep) => (Reduction::Max, axes, *keep),
+            Self::MinAxes(axes, keep) => (Reduction::Min, axes, *keep),
+            Self::ProdAxes(axes, keep) => (Reduction::Prod, axes, *keep),
+            Self::SumAxes(axes, keep) => (Reduction::Sum, axes, *keep),
+            _ => return None,
+        })
     }
 
     /// Whether GPUs have no kernel for operands of these types. MLX finds out while it computes,

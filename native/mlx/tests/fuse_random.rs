@@ -183,6 +183,150 @@ fn long_ones_are_cut_and_large_ones_shared() {
     }
 }
 
+/// A reduction that there is for a type.
+fn reduction(dice: &mut Dice, dtype: Dtype, axes: Vec<i32>, keep: bool) -> Op {
+    let sums = !matches!(
+        dtype,
+        Dtype::Bool
+            | Dtype::Uint8
+            | Dtype::Uint16
+            | Dtype::Int8
+            | Dtype::Int16
+            | Dtype::Float16
+            | Dtype::Bfloat16
+    );
+    match dice.roll(4) {
+        0 if dtype == Dtype::Bool => Op::AllAxes(axes, keep),
+        1 if dtype == Dtype::Bool => Op::AnyAxes(axes, keep),
+        0 if sums => Op::SumAxes(axes, keep),
+        1 if sums => Op::ProdAxes(axes, keep),
+        2 => Op::MaxAxes(axes, keep),
+        _ => Op::MinAxes(axes, keep),
+    }
+}
+
+/// A program with reductions of the same axes, the last ones mostly, whose first input has all axes.
+fn reducing(
+    seed: u64,
+    whole: bool,
+    inputs: &[Dtype],
+    views: &[Option<Op>],
+    rank: usize,
+) -> Program {
+    let mut dice = Dice(seed);
+    let mut draft = Draft::new(whole, inputs.to_vec());
+    draft.usable.retain(|slot| views[*slot as usize].is_none());
+    let mut full = 0;
+    for (index, view) in views.iter().enumerate() {
+        if let Some(view) = view {
+            let slot = draft.put(view.clone(), &[index as u32], inputs[index]);
+            if index == 0 {
+                full = slot;
+            }
+        }
+    }
+    let axes: Vec<i32> = match dice.roll(5) {
+        0 => vec![dice.roll(rank) as i32],
+        _ => (dice.roll(rank) as i32..rank as i32).collect(),
+    };
+    let mut outputs = Vec::new();
+    for _ in 0..1 + dice.roll(3) {
+        for _ in 0..dice.roll(6) {
+            draft.any(&mut dice);
+        }
+        let made = draft.slot(&mut dice);
+        let dtype = draft.slots[made as usize];
+        let all = draft.as_type(full, dtype);
+        let join = if dtype == Dtype::Bool {
+            Op::Equal
+        } else {
+            Op::Add
+        };
+        let all = match dice.roll(4) {
+            0 => all,
+            _ => draft.put(join, &[made, all], dtype),
+        };
+        let keep = dice.roll(5) > 0;
+        let op = reduction(&mut dice, dtype, axes.clone(), keep);
+        let reduced = draft.put(op, &[all], dtype);
+        if !keep {
+            // It fits nothing else.
+            draft.usable.pop();
+            let cast = draft.as_type(reduced, Dtype::Float32);
+            draft
+                .usable
+                .retain(|slot| *slot != cast && *slot != reduced);
+            outputs.push(draft.put(Op::Negative, &[cast], Dtype::Float32));
+            draft.usable.pop();
+        }
+    }
+    for _ in 0..dice.roll(6) {
+        draft.any(&mut dice);
+    }
+    outputs.extend((0..1 + dice.roll(4)).map(|_| draft.slot(&mut dice)));
+    draft.finish(inputs.len(), outputs)
+}
+
+#[test]
+fn reductions_among_them() {
+    let w = worker();
+    let shapes: [&[i64]; 13] = [
+        &[40_000],
+        &[3, 5],
+        &[1, 7],
+        &[2, 3, 4],
+        &[300, 10],
+        &[7, 300],
+        &[5, 256],
+        &[4, 1, 17],
+        &[4, 4],
+        &[65, 130],
+        &[70, 2, 60],
+        &[9],
+        &[2, 17_000],
+    ];
+    for seed in 0..count(360) {
+        let mut dice = Dice(seed ^ 0x0123);
+        let dims = shapes[seed as usize % shapes.len()];
+        let (mut arrays, mut types, mut views) = (Vec::new(), Vec::new(), Vec::new());
+        for index in 0..1 + dice.roll(4) {
+            let first = if index > 0 && dice.roll(2) == 0 {
+                dice.roll(dims.len() + 1)
+            } else {
+                0
+            };
+            let one = |dim: &i64| {
+                if index > 0 && dice.roll(4) == 0 {
+                    1
+                } else {
+                    *dim
+                }
+            };
+            let dims: Vec<i64> = dims[first..].iter().map(one).collect();
+            let dtype = TYPES[dice.roll(TYPES.len())];
+            let (array, op) = view(&w, &mut dice, dtype, &dims);
+            arrays.push(array);
+            types.push(dtype);
+            views.push(op);
+        }
+        let arrays: Vec<_> = arrays.iter().collect();
+        let results = [false, true].map(|whole| {
+            let program = reducing(seed, whole, &types, &views, dims.len());
+            let made = w.run(Arc::new(program), inputs(&arrays)).unwrap();
+            let made = made.iter().map(|made| contents(&w, made).unwrap());
+            made.collect::<Vec<_>>()
+        });
+        for (slot, (fused, whole)) in results[0].iter().zip(&results[1]).enumerate() {
+            assert!(
+                same(fused, whole),
+                "seed {seed}, {dims:?}, result {slot} of {:#?}: {}",
+                reducing(seed, true, &types, &views, dims.len()),
+                differing(fused, whole)
+            );
+        }
+    }
+}
+
 /// A loop whose values keep their types and sizes, over numbers and arrays of these sizes.
 fn looped(seed: u64, whole: bool, types: &[Dtype], full: &[bool]) -> Program {
     let mut dice = Dice(seed);

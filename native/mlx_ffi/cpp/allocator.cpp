@@ -3,8 +3,12 @@
 #include "shim.h"
 
 #include <dlfcn.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -91,6 +95,21 @@ class Limited : public mx::allocator::Allocator {
   mx::allocator::Allocator& inner_;
 };
 
+// glibc gives large blocks back to the kernel as soon as they are freed, which then clears every page
+// of the next one: for an array of some megabytes that takes longer than computing it. So it keeps
+// some, unless whoever started the process has asked for something else.
+void keep_blocks() {
+#ifdef __GLIBC__
+  for (const char* asked : {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}) {
+    if (std::getenv(asked)) {
+      return;
+    }
+  }
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+#endif
+}
+
 mx::allocator::Allocator& inner() {
   using Get = mx::allocator::Allocator& (*)();
   auto get = reinterpret_cast<Get>(dlsym(RTLD_NEXT, "_ZN3mlx4core9allocator9allocatorEv"));
@@ -105,7 +124,10 @@ mx::allocator::Allocator& inner() {
 // What the symbol that libmlx asks for answers here: src/allocator.rs exports it.
 extern "C" void* mlx_ffi_allocator(void) {
   // Never destroyed: threads may use it until the very end.
-  static auto* allocator = new Limited(inner());
+  static auto* allocator = [] {
+    keep_blocks();
+    return new Limited(inner());
+  }();
   return static_cast<mx::allocator::Allocator*>(allocator);
 }
 

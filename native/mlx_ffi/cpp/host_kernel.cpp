@@ -94,26 +94,32 @@ class HostMap : public mx::UnaryPrimitive {
   mlx_ffi_map_fn map_;
 };
 
-// Arrays of one shape, element by element from others that broadcast to it, however those lie.
+// Arrays from others that broadcast to a shape of so many axes, however those lie.
 class HostElements : public mx::Primitive {
  public:
   HostElements(
       mx::Stream stream,
       const char* name,
+      size_t rank,
+      bool reuses,
       mlx_ffi_elements_fn call,
       std::shared_ptr<void> payload)
-      : Primitive(stream), name_(name), call_(call), payload_(std::move(payload)) {}
+      : Primitive(stream),
+        name_(name),
+        rank_(rank),
+        reuses_(reuses),
+        call_(call),
+        payload_(std::move(payload)) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     std::vector<bool> reused(inputs.size(), false);
     for (auto& out : outputs) {
-      if (!reuse(inputs, out, reused)) {
+      if (!reuses_ || !reuse(inputs, out, reused)) {
         out.set_data(mx::allocator::malloc(out.nbytes()));
       }
     }
     auto& encoder = mx::cpu::get_command_encoder(stream());
-    const auto& shape = outputs[0].shape();
-    const size_t rank = shape.size();
+    const size_t rank = rank_;
     std::vector<const void*> from;
     std::vector<int64_t> strides(inputs.size() * rank, 0);
     for (size_t i = 0; i < inputs.size(); i++) {
@@ -167,6 +173,8 @@ class HostElements : public mx::Primitive {
   }
 
   const char* name_;
+  size_t rank_;
+  bool reuses_;
   mlx_ffi_elements_fn call_;
   std::shared_ptr<void> payload_;
 };
@@ -273,10 +281,10 @@ extern "C" int mlx_ffi_call(
 extern "C" int mlx_ffi_elements(
     mlx_vector_array* res,
     const mlx_vector_array inputs,
-    const int* shape,
     size_t rank,
-    const mlx_dtype* dtypes,
-    size_t outputs,
+    const mlx_ffi_output* outputs,
+    size_t count,
+    bool reuse,
     const char* name,
     mlx_ffi_elements_fn call,
     void* payload,
@@ -284,13 +292,15 @@ extern "C" int mlx_ffi_elements(
     const mlx_stream s) {
   return guarded([&] {
     std::shared_ptr<void> owned(payload, drop);
-    auto primitive =
-        std::make_shared<HostElements>(mlx_stream_get_(s), name, call, std::move(owned));
+    auto primitive = std::make_shared<HostElements>(
+        mlx_stream_get_(s), name, rank, reuse, call, std::move(owned));
     std::vector<mx::Dtype> types;
-    for (size_t i = 0; i < outputs; i++) {
-      types.push_back(mlx_dtype_to_cpp(dtypes[i]));
+    std::vector<mx::Shape> shapes;
+    for (size_t i = 0; i < count; i++) {
+      const auto& out = outputs[i];
+      types.push_back(mlx_dtype_to_cpp(out.dtype));
+      shapes.emplace_back(out.shape, out.shape + out.rank);
     }
-    std::vector<mx::Shape> shapes(outputs, mx::Shape(shape, shape + rank));
     mlx_vector_array_set_(
         *res,
         mx::array::make_arrays(

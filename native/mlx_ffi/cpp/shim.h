@@ -54,24 +54,34 @@ int mlx_ffi_call(
     void (*drop)(void*),
     const mlx_stream s);
 
-// An operand, and how many numbers its elements are apart along each axis of the result.
+// An operand, and how many numbers its elements are apart along each axis of the shape that it
+// broadcasts to.
 typedef struct {
   const void* data;
   const int64_t* strides;
 } mlx_ffi_input;
 
-// Fills `outputs`, row by row, from `inputs`. An output may be the input of the same element.
+// Fills `outputs`, row by row, from `inputs`. Where that was asked for, an output may be the input of
+// the same element.
 typedef void (*mlx_ffi_elements_fn)(void* payload, const mlx_ffi_input* inputs, void* const* outputs);
 
-// Arrays of the given shape and types that `call` will fill from the inputs, which broadcast to the
-// shape. At least one output. `payload` and the stream are as above.
+// An array to be made.
+typedef struct {
+  const int* shape;
+  size_t rank;
+  mlx_dtype dtype;
+} mlx_ffi_output;
+
+// Arrays of these shapes and types that `call` will fill from the inputs, which broadcast to a shape
+// of `rank` axes. At least one output. With `reuse` an input of an output's shape that nobody else
+// needs makes room for it. `payload` and the stream are as above.
 int mlx_ffi_elements(
     mlx_vector_array* res,
     const mlx_vector_array inputs,
-    const int* shape,
     size_t rank,
-    const mlx_dtype* dtypes,
-    size_t outputs,
+    const mlx_ffi_output* outputs,
+    size_t count,
+    bool reuse,
     const char* name,
     mlx_ffi_elements_fn call,
     void* payload,

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use mlx_ffi as ffi;
 use smallvec::SmallVec;
 
-use super::plan::Dims;
+use super::operand::Source;
+use super::plan::{Dims, size};
+use super::rows::{Operand, Rows};
 use crate::array::Array;
 use crate::cores;
 use crate::dtype::Dtype;
@@ -22,12 +24,30 @@ const TILES: usize = 16;
 
 /// What a host kernel is given.
 pub(super) struct Work {
-    pub(super) kernel: Kernel,
-    pub(super) part: Part,
+    /// What the operands broadcast to.
     pub(super) dims: Dims,
-    /// The sizes of the operands' and the results' numbers.
+    /// The sizes of the operands' numbers.
     pub(super) sizes: Vec<usize>,
-    pub(super) made: Vec<usize>,
+    pub(super) made: Vec<Made>,
+    pub(super) how: How,
+}
+
+/// A result's numbers.
+pub(super) struct Made {
+    pub(super) dims: Dims,
+    pub(super) dtype: Dtype,
+}
+
+pub(super) enum How {
+    /// Element by element; all results have a number for each.
+    Tiles(Kernel, Part),
+    Rows(Rows),
+}
+
+impl Made {
+    fn len(&self) -> usize {
+        size(&self.dims).saturating_mul(self.dtype.size())
+    }
 }
 
 pub(super) unsafe extern "C" fn forget(payload: *mut c_void) {
@@ -65,54 +85,46 @@ pub(super) unsafe extern "C" fn call(
     // Nothing here panics; a panic would end the process, in the middle of C++.
     if catch_unwind(AssertUnwindSafe(|| work.run(inputs, outputs))).is_err() {
         // New memory has what was there before, which is nobody's to read.
-        for (output, size) in outputs.iter().zip(&work.made) {
-            // SAFETY: each has room for so many numbers.
-            unsafe { output.cast::<u8>().write_bytes(0, work.elements() * size) };
+        for (output, made) in outputs.iter().zip(&work.made) {
+            // SAFETY: each has room for so many bytes.
+            unsafe { output.cast::<u8>().write_bytes(0, made.len()) };
         }
     }
 }
 
-/// Where an operand's numbers lie.
-enum Layout {
-    /// One for all elements.
-    One,
-    /// Row by row, as the elements do.
-    Rows,
-    /// So many numbers apart along each axis.
-    Strided(Vec<i64>),
-}
-
-struct Source {
-    data: *const u8,
-    size: usize,
-    layout: Layout,
-}
-
-struct Target {
-    data: *mut u8,
+/// Where a result's numbers belong.
+pub(super) struct Target {
+    pub(super) data: *mut u8,
     size: usize,
 }
 
-// SAFETY: inputs are only read, and of the outputs each tile is written by one thread.
-unsafe impl Sync for Source {}
-// SAFETY: as above.
+// SAFETY: each tile is written by one thread.
 unsafe impl Sync for Target {}
 
 impl Work {
     /// How many elements the results have: beyond all numbers it is the largest, so that no shape
     /// passes for a small one before it is refused.
     fn elements(&self) -> usize {
-        let dims = self.dims.iter().map(|dim| *dim as usize);
-        dims.fold(1, usize::saturating_mul)
+        size(&self.dims)
     }
 
     /// Whether it is done sooner than MLX is told of it.
     pub(super) fn is_small(&self) -> bool {
-        self.elements().saturating_mul(self.kernel.work()) <= host::SMALL
+        let work = match &self.how {
+            How::Tiles(kernel, _) => self.elements().saturating_mul(kernel.work()),
+            How::Rows(rows) => rows.count().saturating_mul(rows.work()),
+        };
+        work <= host::SMALL
+    }
+
+    /// Whether a result may stand in the place of an operand, of which each element is read before
+    /// that of the result is written.
+    pub(super) fn reuses(&self) -> bool {
+        matches!(self.how, How::Tiles(..))
     }
 
     /// The results, at once, if the operands are computed already.
-    pub(super) fn now(&self, operands: &[&Array], dtypes: &[Dtype]) -> Option<Result<Vec<Array>>> {
+    pub(super) fn now(&self, operands: &[&Array]) -> Option<Result<Vec<Array>>> {
         let rank = self.dims.len();
         let mut strides = vec![0; operands.len() * rank];
         let mut inputs: SmallVec<[ffi::mlx_ffi_input; 4]> = SmallVec::new();
@@ -131,195 +143,105 @@ impl Work {
         }
         // Places for numbers of any type, aligned for all of them.
         let made = self.made.iter();
-        let mut made: SmallVec<[Vec<u64>; 1]> = made
-            .map(|size| vec![0; (self.elements() * size).div_ceil(size_of::<u64>())])
+        let mut places: SmallVec<[Vec<u64>; 1]> = made
+            .map(|made| vec![0; made.len().div_ceil(size_of::<u64>())])
             .collect();
-        let outputs = made.iter_mut().map(|place| place.as_mut_ptr().cast());
+        let outputs = places.iter_mut().map(|place| place.as_mut_ptr().cast());
         self.run(&inputs, &outputs.collect::<SmallVec<[_; 1]>>());
-        let dims = self.dims.iter().map(|dim| i64::from(*dim));
-        let shape = match Shape::new(dims.collect()) {
-            Ok(shape) => shape,
-            Err(error) => return Some(Err(error)),
-        };
-        let array = |(place, dtype): (&Vec<u64>, &Dtype)| {
-            let len = self.elements() * dtype.size();
+        let array = |(place, made): (&Vec<u64>, &Made)| {
+            let dims = made.dims.iter().map(|dim| i64::from(*dim));
+            let shape = Shape::new(dims.collect())?;
             // SAFETY: there are so many bytes, of plain numbers.
-            let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr().cast(), len) };
-            Array::from_bytes(bytes, &shape, *dtype)
+            let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr().cast(), made.len()) };
+            Array::from_bytes(bytes, &shape, made.dtype)
         };
-        Some(made.iter().zip(dtypes).map(array).collect())
+        Some(places.iter().zip(&self.made).map(array).collect())
     }
 
     fn run(&self, inputs: &[ffi::mlx_ffi_input], outputs: &[*mut c_void]) {
-        let elements = self.elements();
-        let source = |(input, size): (&ffi::mlx_ffi_input, &usize)| Source {
-            data: input.data.cast(),
-            size: *size,
-            layout: self.layout(input),
-        };
-        let sources: Vec<Source> = inputs.iter().zip(&self.sizes).map(source).collect();
-        let target = |(data, size): (&*mut c_void, &usize)| Target {
+        let target = |(data, made): (&*mut c_void, &Made)| Target {
             data: data.cast(),
-            size: *size,
+            size: made.dtype.size(),
         };
         let targets: Vec<Target> = outputs.iter().zip(&self.made).map(target).collect();
-        let direct = self.direct(&sources, &targets);
+        let operand = |input: &ffi::mlx_ffi_input| Operand {
+            data: input.data.cast(),
+            // SAFETY: there is a stride for each axis that they broadcast to.
+            strides: unsafe { listed(input.strides, self.dims.len()) },
+        };
+        let operands: SmallVec<[Operand; 4]> = inputs.iter().map(operand).collect();
+        match &self.how {
+            How::Tiles(kernel, part) => self.tiles(kernel, part, &operands, &targets),
+            // SAFETY: they are what the work was made for, and no result stands in an operand's place.
+            How::Rows(rows) => unsafe { rows.run(&operands, &targets) },
+        }
+    }
+
+    fn tiles(&self, kernel: &Kernel, part: &Part, operands: &[Operand], targets: &[Target]) {
+        let source = |(operand, size): (&Operand, &usize)| {
+            Source::new(operand.data, *size, &self.dims, operand.strides)
+        };
+        let sources: Vec<Source> = operands.iter().zip(&self.sizes).map(source).collect();
+        let direct = direct(part, &sources, targets);
         let range = |range: Range<usize>| {
-            let mut registers = self.kernel.registers(0);
-            for (register, source) in sources.iter().enumerate() {
-                if matches!(source.layout, Layout::One) {
-                    // SAFETY: it has one number of that size.
-                    let number = unsafe { std::slice::from_raw_parts(source.data, source.size) };
-                    registers.fill(register, number);
-                }
-            }
+            let mut registers = kernel.registers(0);
+            let mut filled = vec![std::ptr::null(); sources.len()];
             for first in range.clone().step_by(TILE) {
-                let size = TILE.min(range.end - first);
-                self.tile(&sources, &targets, &direct, &mut registers, first, size);
+                let tile = first..range.end.min(first + TILE);
+                for (register, source) in sources.iter().enumerate() {
+                    // SAFETY: the operands have a number for each element, and outlive this; no step
+                    // writes an operand, and no result is written where an operand is still read.
+                    unsafe {
+                        source.load(
+                            &mut registers,
+                            register,
+                            tile.clone(),
+                            &mut filled[register],
+                        );
+                    }
+                }
+                tile_of(kernel, part, targets, &direct, &mut registers, tile);
             }
         };
-        cores::share(elements, self.kernel.work(), TILE * TILES, &range);
+        cores::share(self.elements(), kernel.work(), TILE * TILES, &range);
     }
+}
 
-    fn layout(&self, input: &ffi::mlx_ffi_input) -> Layout {
-        let rank = self.dims.len();
-        if rank == 0 {
-            return Layout::One;
-        }
-        // SAFETY: there is a stride for each axis of the result.
-        let strides = unsafe { std::slice::from_raw_parts(input.strides, rank) };
-        let (mut one, mut rows, mut expected) = (true, true, 1);
-        for (dim, stride) in self.dims.iter().zip(strides).rev() {
-            if *dim != 1 {
-                one &= *stride == 0;
-                rows &= *stride == expected;
-            }
-            expected *= i64::from(*dim);
-        }
-        match (one, rows) {
-            (true, _) => Layout::One,
-            (_, true) => Layout::Rows,
-            _ => Layout::Strided(strides.to_vec()),
-        }
+/// Which results the last steps may write where they belong: those that stand in no operand's
+/// place, are not an operand themselves, and are not there twice.
+fn direct(part: &Part, sources: &[Source], targets: &[Target]) -> Vec<bool> {
+    let outputs = &part.outputs;
+    let is_made =
+        |index: usize| outputs[index].is_made && !outputs[..index].contains(&outputs[index]);
+    let reuses = |target: &Target| sources.iter().any(|s| std::ptr::eq(s.data(), target.data));
+    let direct = targets.iter().enumerate();
+    direct
+        .map(|(index, target)| is_made(index) && !reuses(target))
+        .collect()
+}
+
+/// Computes what a tile of the operands becomes.
+fn tile_of(
+    kernel: &Kernel,
+    part: &Part,
+    targets: &[Target],
+    direct: &[bool],
+    registers: &mut Registers,
+    tile: Range<usize>,
+) {
+    let outputs = part.outputs.iter().zip(targets).zip(direct);
+    for ((output, target), _) in outputs.clone().filter(|(_, direct)| **direct) {
+        // SAFETY: the result has room for each element, is new and so aligned, and this tile of it is
+        // this thread's alone.
+        unsafe { registers.place(output.register, target.data.add(tile.start * target.size)) };
     }
-
-    /// Which results the last steps may write where they belong: those that stand in no operand's
-    /// place, are not an operand themselves, and are not there twice.
-    fn direct(&self, sources: &[Source], targets: &[Target]) -> Vec<bool> {
-        let outputs = &self.part.outputs;
-        let is_made =
-            |index: usize| outputs[index].is_made && !outputs[..index].contains(&outputs[index]);
-        let reuses = |target: &Target| sources.iter().any(|s| std::ptr::eq(s.data, target.data));
-        let direct = targets.iter().enumerate();
-        direct
-            .map(|(index, target)| is_made(index) && !reuses(target))
-            .collect()
-    }
-
-    fn tile(
-        &self,
-        sources: &[Source],
-        targets: &[Target],
-        direct: &[bool],
-        registers: &mut Registers,
-        first: usize,
-        size: usize,
-    ) {
-        for (register, source) in sources.iter().enumerate() {
-            match &source.layout {
-                Layout::One => (),
-                Layout::Rows => {
-                    // SAFETY: the operand has a number for each element.
-                    let from = unsafe { source.data.add(first * source.size) };
-                    if from.addr().is_multiple_of(source.size) {
-                        // SAFETY: they are aligned and only read: no step writes an operand, and no
-                        // result is written where an operand is.
-                        unsafe { registers.place(register, from.cast_mut()) };
-                        continue;
-                    }
-                    let place = registers.bytes_mut(register, size * source.size);
-                    // SAFETY: as above.
-                    place.copy_from_slice(unsafe { std::slice::from_raw_parts(from, place.len()) });
-                }
-                Layout::Strided(strides) => {
-                    let place = registers.bytes_mut(register, size * source.size);
-                    match source.size {
-                        1 => self.gather::<1>(source, strides, first, place),
-                        2 => self.gather::<2>(source, strides, first, place),
-                        4 => self.gather::<4>(source, strides, first, place),
-                        _ => self.gather::<8>(source, strides, first, place),
-                    }
-                }
-            }
-        }
-        let outputs = self.part.outputs.iter().zip(targets).zip(direct);
-        for ((output, target), _) in outputs.clone().filter(|(_, direct)| **direct) {
-            // SAFETY: the result has room for each element, is new and so aligned, and this tile of
-            // it is this thread's alone.
-            unsafe { registers.place(output.register, target.data.add(first * target.size)) };
-        }
-        self.kernel.run(&self.part, registers, size);
-        for ((output, target), _) in outputs.filter(|(_, direct)| !**direct) {
-            // SAFETY: the register holds so many numbers, and the result has room for them.
-            unsafe {
-                let from = registers.at(output.register);
-                let to = target.data.add(first * target.size);
-                std::ptr::copy(from, to, size * target.size);
-            }
-        }
-    }
-
-    /// Numbers of `N` bytes from wherever they lie, from the element `first` on.
-    fn gather<const N: usize>(
-        &self,
-        source: &Source,
-        strides: &[i64],
-        first: usize,
-        place: &mut [u8],
-    ) {
-        let axes = self.dims.len();
-        let mut at: SmallVec<[i64; 4]> = SmallVec::from_elem(0, axes);
-        let (mut rest, mut offset) = (first as i64, 0);
-        for axis in (0..axes).rev() {
-            let dim = i64::from(self.dims[axis]);
-            at[axis] = rest % dim;
-            rest /= dim;
-            offset += at[axis] * strides[axis];
-        }
-        let (last, stride) = (i64::from(self.dims[axes - 1]), strides[axes - 1]);
-        let (mut numbers, _) = place.as_chunks_mut::<N>();
-        while !numbers.is_empty() {
-            let run = numbers.len().min((last - at[axes - 1]) as usize);
-            let (now, later) = numbers.split_at_mut(run);
-            // SAFETY: every element's number is within the operand, as its strides say.
-            let from = unsafe { source.data.offset(offset as isize * N as isize) };
-            let from = from.cast::<[u8; N]>();
-            match stride {
-                // SAFETY: as above.
-                0 => now.fill(unsafe { from.read() }),
-                // SAFETY: as above.
-                1 => now.copy_from_slice(unsafe { std::slice::from_raw_parts(from, run) }),
-                _ => {
-                    for (index, number) in now.iter_mut().enumerate() {
-                        // SAFETY: as above.
-                        *number = unsafe { from.offset(index as isize * stride as isize).read() };
-                    }
-                }
-            }
-            offset += run as i64 * stride;
-            numbers = later;
-            at[axes - 1] += run as i64;
-            let mut axis = axes - 1;
-            while at[axis] == i64::from(self.dims[axis]) {
-                offset -= at[axis] * strides[axis];
-                at[axis] = 0;
-                if axis == 0 {
-                    break;
-                }
-                axis -= 1;
-                at[axis] += 1;
-                offset += strides[axis];
-            }
+    kernel.run(part, registers, tile.len());
+    for ((output, target), _) in outputs.filter(|(_, direct)| !**direct) {
+        // SAFETY: the register holds so many numbers, and the result has room for them.
+        unsafe {
+            let from = registers.at(output.register);
+            let to = target.data.add(tile.start * target.size);
+            std::ptr::copy(from, to, tile.len() * target.size);
         }
     }
 }
@@ -329,7 +251,6 @@ impl Work {
 mod tests {
     //! Oracle: the numbers, put where MLX would put them.
     use super::*;
-    use crate::dtype::Dtype;
     use crate::ops::Op;
     use crate::program::{Instruction, Program};
 
@@ -339,14 +260,16 @@ mod tests {
         let program = Program::whole(2, vec![Instruction { op, operands }], vec![2, 2, 0]).unwrap();
         let mut kernel = Kernel::new(&[dtype, dtype]);
         let part = kernel.add(&program).unwrap();
-        let (sizes, made) = (vec![4; 2], vec![4; 3]);
         let dims = Dims::from_slice(dims);
+        let made = (0..3).map(|_| Made {
+            dims: dims.clone(),
+            dtype,
+        });
         Work {
-            kernel,
-            part,
+            made: made.collect(),
             dims,
-            sizes,
-            made,
+            sizes: vec![4; 2],
+            how: How::Tiles(kernel, part),
         }
     }
 

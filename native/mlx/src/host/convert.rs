@@ -6,6 +6,7 @@ use super::{Float, Function, Run, map, run};
 use crate::array::Array;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::isa::{self, Job};
 use crate::stream::{Device, Stream};
 
 /// An integer type, made from a float as Nx defines it.
@@ -47,6 +48,28 @@ impl<E: Float, I: Integer> Function for Converted<E, I> {
             I::LEAST
         } else {
             I::wrapped(beyond(x))
+        }
+    }
+
+    fn all(from: &[E], to: &mut [I]) {
+        isa::run(Whole(from, to));
+    }
+}
+
+/// Floats, and room for the integer of each.
+struct Whole<'a, E, I>(&'a [E], &'a mut [I]);
+
+impl<E: Float, I: Integer> Job for Whole<'_, E, I> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self(from, to) = self;
+        for (to, x) in to.iter_mut().zip(from) {
+            *to = I::wrapped(x.low().into());
+        }
+        if from.iter().fold(false, |any, x| any | x.is_high()) {
+            for (to, x) in to.iter_mut().zip(from).filter(|(_, x)| x.is_high()) {
+                *to = Converted::<E, I>::of(*x);
+            }
         }
     }
 }

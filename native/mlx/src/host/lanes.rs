@@ -6,12 +6,14 @@
 //! Polynomials are interpolated at Chebyshev's nodes; `mul_add` is one instruction wherever these
 //! functions are used.
 
-use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E, SQRT_2};
+use std::f64::consts::{FRAC_1_PI, FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E, PI, SQRT_2};
 
 /// Added to a number of less than 2^51, it leaves the nearest integer in the low bits.
 const SHIFT: f64 = 6_755_399_441_055_744.0;
 /// What π/2 as f64 lacks.
 const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
+/// What π lacks.
+const PI_REST: f64 = 2.0 * FRAC_PI_2_REST;
 const MANTISSA: u64 = (1 << 52) - 1;
 
 /// `c[0] + c[1] x + …`
@@ -154,30 +156,40 @@ fn circular(x: f64) -> (f64, f64, u64) {
     let k = shifted - SHIFT;
     let r = k.mul_add(-FRAC_PI_2_REST, k.mul_add(-FRAC_PI_2, x));
     let square = r * r;
-    let sine = (r * square).mul_add(polynomial(square, S), r);
+    let sine = r * square.mul_add(polynomial(square, S), 1.0);
     let cosine = square.mul_add(polynomial(square, C), 1.0);
     (sine, cosine, shifted.to_bits())
 }
 
-/// `x`, negated if the second bit of `k` is set.
+/// sin(x - k π), negated if `turns` is odd, where that leaves at most π/2.
 #[inline(always)]
-fn turned(x: f64, k: u64) -> f64 {
-    f64::from_bits(x.to_bits() ^ ((k & 2) << 62))
+fn turned(x: f64, k: f64, turns: u64) -> f64 {
+    const S: [f64; 6] = [
+        -0.166_666_666_666_584_58,
+        0.008_333_333_330_937_984,
+        -0.000_198_412_687_081_560_53,
+        2.755_712_305_769_773e-6,
+        -2.503_673_893_122_405_2e-8,
+        1.550_239_959_997_099e-10,
+    ];
+    let r = k.mul_add(-PI_REST, k.mul_add(-PI, x));
+    let square = r * r;
+    // The sign of a zero, too.
+    let sine = r * square.mul_add(polynomial(square, S), 1.0);
+    f64::from_bits(sine.to_bits() ^ (turns << 63))
 }
 
 #[inline(always)]
 pub(super) fn sin(x: f64) -> f64 {
-    let (sine, cosine, k) = circular(x);
-    turned(if k & 1 == 0 { sine } else { cosine }, k)
+    let shifted = x.mul_add(FRAC_1_PI, SHIFT);
+    turned(x, shifted - SHIFT, shifted.to_bits())
 }
 
 #[inline(always)]
 pub(super) fn cos(x: f64) -> f64 {
-    let (sine, cosine, k) = circular(x);
-    turned(
-        if k & 1 == 0 { cosine } else { sine },
-        k.wrapping_add(k & 1),
-    )
+    // As many halves of π as an odd number says: there the cosine is what the sine is elsewhere.
+    let shifted = x.mul_add(FRAC_1_PI, -0.5) + SHIFT;
+    turned(x, shifted - SHIFT + 0.5, shifted.to_bits() ^ 1)
 }
 
 #[inline(always)]
@@ -327,6 +339,8 @@ mod tests {
                 let wanted = R::f32(*x);
                 assert!(distance(y, wanted) <= 1, "{name}({x:e}): {wanted:e}, {y:e}");
                 assert_eq!(y == 0.0, wanted == 0.0, "{name}({x:e})");
+                let signs = [y, wanted].map(|y| y.is_sign_negative() && !y.is_nan());
+                assert_eq!(signs[0], signs[1], "{name}({x:e})");
             }
         }
         each("cos", Cos, &from);

@@ -22,7 +22,7 @@ use crate::stream::{Device, Stream};
 /// Elements that are reduced side by side, to be vectors.
 const LANES: usize = 16;
 /// Elements of a row that are reduced as one piece; what comes of the pieces is reduced in turn.
-const PIECE: usize = if cfg!(miri) { 1 << 10 } else { 1 << 14 };
+pub(crate) const PIECE: usize = if cfg!(miri) { 1 << 10 } else { 1 << 14 };
 /// Neighbours that are reduced side by side, where what is reduced lies apart.
 const COLUMNS: usize = 256;
 
@@ -173,7 +173,7 @@ impl<T: Copy, S: Copy, F: Fn(T) -> S, J: Fn(S, S) -> S> Job for Pieces<'_, T, S,
                 std::slice::from_raw_parts_mut(self.sums.add(row * inner + column), width)
             };
             if inner == 1 {
-                to[0] = self.row(&from[..rows]);
+                to[0] = lanes(&from[..rows], self.none, &self.of, &self.join);
                 continue;
             }
             to.fill(self.none);
@@ -186,26 +186,30 @@ impl<T: Copy, S: Copy, F: Fn(T) -> S, J: Fn(S, S) -> S> Job for Pieces<'_, T, S,
     }
 }
 
-impl<T: Copy, S: Copy, F: Fn(T) -> S, J: Fn(S, S) -> S> Pieces<'_, T, S, F, J> {
-    #[inline(always)]
-    fn row(&self, from: &[T]) -> S {
-        let mut lanes = [self.none; LANES];
-        let (whole, rest) = from.as_chunks::<LANES>();
-        for chunk in whole {
-            for (lane, x) in lanes.iter_mut().zip(chunk) {
-                *lane = (self.join)(*lane, (self.of)(*x));
-            }
+/// What becomes of neighbours, side by side and then of those.
+#[inline(always)]
+fn lanes<T: Copy, S: Copy>(
+    from: &[T],
+    none: S,
+    of: impl Fn(T) -> S,
+    join: impl Fn(S, S) -> S,
+) -> S {
+    let mut lanes = [none; LANES];
+    let (whole, rest) = from.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = join(*lane, of(*x));
         }
-        for (lane, x) in lanes.iter_mut().zip(rest) {
-            *lane = (self.join)(*lane, (self.of)(*x));
-        }
-        let used = if whole.is_empty() { rest.len() } else { LANES };
-        let mut sum = self.none;
-        for lane in &lanes[..used] {
-            sum = (self.join)(sum, *lane);
-        }
-        sum
     }
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane = join(*lane, of(*x));
+    }
+    let used = if whole.is_empty() { rest.len() } else { LANES };
+    let mut sum = none;
+    for lane in &lanes[..used] {
+        sum = join(sum, *lane);
+    }
+    sum
 }
 
 /// A pointer that threads may have, since each of them writes places of its own.
@@ -331,6 +335,129 @@ fn passes(dims: &[i32], axes: &[i32], keep: bool) -> Option<(Dims, Passes)> {
     Some((left, passes))
 }
 
+/// How rows of a type are reduced piece by piece, each with the bits that `reduce` has for it.
+///
+/// # Safety
+/// There must be so many elements or sums, and room for what is made of them, of the type that it was
+/// asked for. A sum takes at most the place of a u64.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows {
+    /// The sum of so many elements, at most a piece.
+    pub(crate) piece: unsafe fn(*const u8, usize, *mut u64),
+    /// What so many sums, those of a row's pieces, become.
+    pub(crate) joined: unsafe fn(*const u64, usize, *mut u8),
+    /// So many rows of so many elements.
+    pub(crate) rows: unsafe fn(*const u8, usize, *mut u8, usize),
+}
+
+/// The sum of a piece.
+struct One<'a, R: Reducer>(&'a [R::Element], &'a mut R::Sum);
+
+impl<R: Reducer> Job for One<'_, R> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        *self.1 = lanes(self.0, R::NONE, R::of, R::join);
+    }
+}
+
+unsafe fn piece<R: Reducer>(from: *const u8, count: usize, to: *mut u64) {
+    // SAFETY: as `Rows` says.
+    let (from, to) = unsafe {
+        (
+            std::slice::from_raw_parts(from.cast::<R::Element>(), count),
+            to.cast::<R::Sum>(),
+        )
+    };
+    let mut sum = R::NONE;
+    isa::run(One::<R>(from, &mut sum));
+    // SAFETY: as `Rows` says.
+    unsafe { to.write(sum) };
+}
+
+unsafe fn joined<R: Reducer>(from: *const u64, count: usize, to: *mut u8) {
+    let sum = |index| {
+        // SAFETY: as `Rows` says: `piece` has written them.
+        unsafe { from.add(index).cast::<R::Sum>().read() }
+    };
+    // As `reduced` does it.
+    let made = match count {
+        1 => sum(0),
+        _ => (0..count).map(sum).fold(R::NONE, R::join),
+    };
+    // SAFETY: as `Rows` says.
+    unsafe { to.cast::<R::Element>().write(R::made(made)) };
+}
+
+/// Rows that are reduced on their own.
+struct Each<'a, R: Reducer>(&'a [R::Element], &'a mut [R::Element], usize);
+
+impl<R: Reducer> Job for Each<'_, R> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self(from, to, count) = self;
+        for (from, to) in from.chunks_exact(count).zip(to) {
+            let mut sum = R::NONE;
+            // `lanes` is called in one place, to be made vectors of.
+            for piece in from.chunks(PIECE) {
+                let one = lanes(piece, R::NONE, R::of, R::join);
+                sum = if count <= PIECE {
+                    one
+                } else {
+                    R::join(sum, one)
+                };
+            }
+            *to = R::made(sum);
+        }
+    }
+}
+
+unsafe fn each<R: Reducer>(from: *const u8, count: usize, to: *mut u8, rows: usize) {
+    // SAFETY: as `Rows` says.
+    let (from, to) = unsafe {
+        (
+            std::slice::from_raw_parts(from.cast::<R::Element>(), rows * count),
+            std::slice::from_raw_parts_mut(to.cast::<R::Element>(), rows),
+        )
+    };
+    isa::run(Each::<R>(from, to, count));
+}
+
+/// An expression for the reducer of a reduction and a type, `None` where there is none.
+macro_rules! by_type {
+    ($reduction:expr, $dtype:expr, $r:ident => $body:expr) => {
+        match $reduction {
+            Reduction::Sum => by_type!(@sums $dtype, $r, $body, Sum),
+            Reduction::Prod => by_type!(@sums $dtype, $r, $body, Prod),
+            Reduction::Max => by_type!(@all $dtype, $r, $body, Max),
+            Reduction::Min => by_type!(@all $dtype, $r, $body, Min),
+        }
+    };
+    (@sums $dtype:expr, $r:ident, $body:expr, $name:ident) => {
+        by_type!(@match $dtype, $r, $body, $name: Uint32 u32, Uint64 u64, Int32 i32, Int64 i64,
+            Float32 f32, Float64 f64)
+    };
+    (@all $dtype:expr, $r:ident, $body:expr, $name:ident) => {
+        by_type!(@match $dtype, $r, $body, $name: Bool u8, Uint8 u8, Uint16 u16, Uint32 u32,
+            Uint64 u64, Int8 i8, Int16 i16, Int32 i32, Int64 i64, Float16 f16, Bfloat16 bf16,
+            Float32 f32, Float64 f64)
+    };
+    (@match $dtype:expr, $r:ident, $body:expr, $reducer:ident: $($name:ident $t:ty),*) => {
+        match $dtype {
+            $(Dtype::$name => { type $r = $reducer<$t>; Some($body) })*
+            _ => None,
+        }
+    };
+}
+
+/// How rows of elements of a type are reduced, each with the bits that `reduce` has for it.
+pub(crate) fn rows(reduction: Reduction, dtype: Dtype) -> Option<Rows> {
+    by_type!(reduction, dtype, R => Rows {
+        piece: piece::<R>,
+        joined: joined::<R>,
+        rows: each::<R>,
+    })
+}
+
 /// The reduction of an array, if the stream is a CPU's and the elements are of a type that is
 /// reduced here.
 pub(crate) fn reduce(
@@ -346,42 +473,21 @@ pub(crate) fn reduce(
     }
     let (left, mut passes) = passes(dims, axes, keep)?;
     let mut elements = x.size();
-    if dtype == Dtype::Complex64 {
-        // Each is two numbers, which a sum does not mix.
+    // Each is two numbers, which a sum does not mix.
+    let is_complex = dtype == Dtype::Complex64 && matches!(reduction, Reduction::Sum);
+    let parts = if is_complex { Dtype::Float32 } else { dtype };
+    if is_complex {
         elements *= 2;
         passes.iter_mut().for_each(|pass| pass.inner *= 2);
     }
-    macro_rules! by_type {
-        ($reducer:ident: $($name:ident $t:ty),*) => {
-            match dtype {
-                $(Dtype::$name => {
-                    let reduce = Reduce::<$reducer<$t>> {
-                        passes,
-                        elements,
-                        reducer: PhantomData,
-                    };
-                    call(c"Reduce", &[x], (&left, dtype), reduce, s)
-                })*
-                _ => return None,
-            }
+    by_type!(reduction, parts, R => {
+        let reducer = PhantomData::<R>;
+        let reduce = Reduce {
+            passes,
+            elements,
+            reducer,
         };
-    }
-    Some(match reduction {
-        Reduction::Sum => {
-            by_type!(Sum: Uint32 u32, Uint64 u64, Int32 i32, Int64 i64, Float32 f32, Float64 f64,
-            Complex64 f32)
-        }
-        Reduction::Prod => {
-            by_type!(Prod: Uint32 u32, Uint64 u64, Int32 i32, Int64 i64, Float32 f32, Float64 f64)
-        }
-        Reduction::Max => {
-            by_type!(Max: Bool u8, Uint8 u8, Uint16 u16, Uint32 u32, Uint64 u64, Int8 i8, Int16 i16,
-            Int32 i32, Int64 i64, Float16 f16, Bfloat16 bf16, Float32 f32, Float64 f64)
-        }
-        Reduction::Min => {
-            by_type!(Min: Bool u8, Uint8 u8, Uint16 u16, Uint32 u32, Uint64 u64, Int8 i8, Int16 i16,
-            Int32 i32, Int64 i64, Float16 f16, Bfloat16 bf16, Float32 f32, Float64 f64)
-        }
+        call(c"Reduce", &[x], (&left, dtype), reduce, s)
     })
 }
 

@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 
+use crate::halves::Half;
 use crate::isa::Level;
 
 /// What can be done with numbers of any type. What a type lacks is `None` in `kernel`'s table, and
@@ -96,10 +97,11 @@ pub(super) trait Cast: Number {
 }
 
 macro_rules! whole {
-    ($($int:ty, $abs:expr, $source:ident;)*) => {$(
+    ($($int:ty, $abs:expr, $source:ident, $widest:ident, $quotient:expr;)*) => {$(
         impl Number for $int {
             const ZERO: Self = 0;
             const ONE: Self = 1;
+            const WIDEST: Level = Level::$widest;
             fn add(self, other: Self) -> Self { self.wrapping_add(other) }
             fn subtract(self, other: Self) -> Self { self.wrapping_sub(other) }
             fn multiply(self, other: Self) -> Self { self.wrapping_mul(other) }
@@ -114,9 +116,8 @@ macro_rules! whole {
             fn invert(self) -> Self { !self }
             fn left_shift(self, by: Self) -> Self { self.wrapping_shl(by as u32) }
             fn right_shift(self, by: Self) -> Self { self.wrapping_shr(by as u32) }
-            fn quotient(self, by: Self) -> Self {
-                if by == 0 { !0 } else { self.wrapping_div(by) }
-            }
+            #[inline]
+            fn quotient(self, by: Self) -> Self { $quotient(self, by) }
         }
         impl Cast for $int {
             fn from_i64(x: i64) -> Self { x as Self }
@@ -128,14 +129,23 @@ macro_rules! whole {
 }
 
 whole! {
-    u8, |x| x, U64;
-    u16, |x| x, U64;
-    u32, |x| x, U64;
-    u64, |x| x, U64;
-    i8, i8::wrapping_abs, I64;
-    i16, i16::wrapping_abs, I64;
-    i32, i32::wrapping_abs, I64;
-    i64, i64::wrapping_abs, I64;
+    u8, |x| x, U64, Avx2, |x, y| if y == 0 { !0 } else { x / y };
+    u16, |x| x, U64, Plain, |x, y| if y == 0 { !0 } else { x / y };
+    u32, |x| x, U64, Avx2, |x, y| if y == 0 { !0 } else { x / y };
+    u64, |x| x, U64, Avx2, |x, y| if y == 0 { !0 } else { x / y };
+    i8, i8::wrapping_abs, I64, Plain, |x: Self, y| if y == 0 { !0 } else { x.wrapping_div(y) };
+    i16, i16::wrapping_abs, I64, Plain, |x: Self, y| if y == 0 { !0 } else { x.wrapping_div(y) };
+    i32, i32::wrapping_abs, I64, Avx2, quotient;
+    i64, i64::wrapping_abs, I64, Avx2, |x: Self, y| if y == 0 { !0 } else { x.wrapping_div(y) };
+}
+
+/// Vectors have a division of floats only; f64 has the quotient of all i32 exactly, but for what is
+/// behind its point.
+#[inline(always)]
+fn quotient(x: i32, by: i32) -> i32 {
+    let quotient = (f64::from(x) / f64::from(by)) as i32;
+    let quotient = if by == -1 { x.wrapping_neg() } else { quotient };
+    if by == 0 { !0 } else { quotient }
 }
 
 macro_rules! fraction {
@@ -184,34 +194,73 @@ macro_rules! half {
         impl Number for $half {
             const ZERO: Self = $half::ZERO;
             const ONE: Self = $half::ONE;
-            fn add(self, other: Self) -> Self { $half::from_f32(self.to_f32() + other.to_f32()) }
-            fn subtract(self, other: Self) -> Self { $half::from_f32(self.to_f32() - other.to_f32()) }
-            fn multiply(self, other: Self) -> Self { $half::from_f32(self.to_f32() * other.to_f32()) }
+            const WIDEST: Level = Level::Avx2;
+            fn add(self, other: Self) -> Self { $half::narrow(self.wide() + other.wide()) }
+            fn subtract(self, other: Self) -> Self { $half::narrow(self.wide() - other.wide()) }
+            fn multiply(self, other: Self) -> Self { $half::narrow(self.wide() * other.wide()) }
             fn negative(self) -> Self { -self }
-            fn abs(self) -> Self { $half::from_f32(self.to_f32().abs()) }
+            fn abs(self) -> Self { $half::narrow(self.wide().abs()) }
             fn is_nan(self) -> bool { $half::is_nan(self) }
         }
         impl Fraction for $half {
-            fn divide(self, other: Self) -> Self { $half::from_f32(self.to_f32() / other.to_f32()) }
-            fn floor(self) -> Self { $half::from_f32(self.to_f32().floor()) }
-            fn ceil(self) -> Self { $half::from_f32(self.to_f32().ceil()) }
-            fn sqrt(self) -> Self { $half::from_f32(self.to_f32().sqrt()) }
+            fn divide(self, other: Self) -> Self { $half::narrow(self.wide() / other.wide()) }
+            fn floor(self) -> Self { $half::narrow(self.wide().floor()) }
+            fn ceil(self) -> Self { $half::narrow(self.wide().ceil()) }
+            fn sqrt(self) -> Self { $half::narrow(self.wide().sqrt()) }
             fn power(self, exponent: Self) -> Self {
-                $half::from_f32(self.to_f32().powf(exponent.to_f32()))
+                $half::narrow(self.wide().powf(exponent.wide()))
             }
-            fn arctan2(self, x: Self) -> Self { $half::from_f32(self.to_f32().atan2(x.to_f32())) }
+            fn arctan2(self, x: Self) -> Self { $half::narrow(self.wide().atan2(x.wide())) }
             fn remainder(self, divisor: Self) -> Self {
-                $half::from_f32(self.to_f32().remainder(divisor.to_f32()))
+                $half::narrow(self.wide().remainder(divisor.wide()))
             }
             fn is_infinite(self) -> bool { $half::is_infinite(self) }
         }
         impl Cast for $half {
-            fn from_i64(x: i64) -> Self { $half::from_f32(x as f32) }
-            fn from_u64(x: u64) -> Self { $half::from_f32(x as f32) }
-            fn from_f64(x: f64) -> Self { $half::from_f32(x as f32) }
-            fn source(self) -> Source { Source::F64(self.into()) }
+            #[inline]
+            fn from_i64(x: i64) -> Self { $half::narrow(x as f32) }
+            #[inline]
+            fn from_u64(x: u64) -> Self { $half::narrow(x as f32) }
+            #[inline]
+            fn from_f64(x: f64) -> Self { $half::narrow(x as f32) }
+            #[inline]
+            fn source(self) -> Source { Source::F64(self.wide().into()) }
         }
     )*};
 }
 
 half!(f16, bf16);
+
+#[cfg(test)]
+mod tests {
+    //! Oracle: division.
+
+    use super::*;
+
+    #[test]
+    fn quotients_are_whole() {
+        let mut numbers = vec![
+            0,
+            1,
+            2,
+            3,
+            7,
+            46_340,
+            65_536,
+            i32::MAX - 1,
+            i32::MAX,
+            i32::MIN,
+        ];
+        numbers.extend((0..200).map(|i: i32| i.wrapping_mul(0x2545_f491).rotate_left(7)));
+        let signed: Vec<i32> = numbers
+            .iter()
+            .flat_map(|x| [*x, x.wrapping_neg()])
+            .collect();
+        for x in &signed {
+            for by in &signed {
+                let wanted = if *by == 0 { -1 } else { x.wrapping_div(*by) };
+                assert_eq!(quotient(*x, *by), wanted, "{x} / {by}");
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
-use super::number::{Cast, Fraction, Number, Whole};
+use super::number::{self, Fraction, Number, Whole};
 use crate::dtype::Dtype;
 use crate::host::{Converted, Function};
 use crate::isa::{self, Job, Level};
@@ -160,16 +160,30 @@ impl<T: Number> Job for Numbers<'_, Selected<T>> {
     }
 }
 
-unsafe fn convert<A: Cast, B: Cast>(places: &[*mut u8], step: &Step, size: usize) {
-    // SAFETY: as the caller says.
-    let (x, to) = unsafe {
-        (
-            read::<A>(places, step, 0, size),
-            write::<B>(places, step, size),
-        )
+struct Cast<A, B>(A, B);
+
+impl<A: number::Cast, B: number::Cast> Job for Numbers<'_, Cast<A, B>> {
+    // Of those that vectors have an instruction for.
+    const WIDEST: Level = match (A::WIDEST, B::WIDEST) {
+        (Level::Plain, _) | (_, Level::Plain) => Level::Plain,
+        _ => Level::Avx2,
     };
-    for (to, x) in to.iter_mut().zip(x) {
-        *to = x.cast();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, to) = unsafe {
+            (
+                read::<A>(places, step, 0, size),
+                write::<B>(places, step, size),
+            )
+        };
+        for (to, x) in to.iter_mut().zip(x) {
+            *to = x.cast();
+        }
     }
 }
 
@@ -420,9 +434,9 @@ fn cast(from: Dtype, to: Dtype) -> Option<Loop> {
     match (from, to) {
         _ if from == to => Some(copy(from.size())),
         (_, Dtype::Bool) => by_type!(number from, T => each::<Mapped<T, u8, IsTrue>> as Loop),
-        (Dtype::Bool, _) => by_type!(number to, T => convert::<u8, T> as Loop),
+        (Dtype::Bool, _) => by_type!(number to, T => each::<Cast<u8, T>> as Loop),
         _ if is_whole(from) || !is_whole(to) => {
-            by_type!(number from, A => by_type!(number to, B => convert::<A, B> as Loop)?)
+            by_type!(number from, A => by_type!(number to, B => each::<Cast<A, B>> as Loop)?)
         }
         _ => None,
     }

@@ -96,7 +96,7 @@ mod tests {
     use crate::stream::Streams;
 
     fn numbers(dims: &[i64]) -> Array {
-        let shape = Shape::new(dims.iter().copied().collect()).unwrap();
+        let shape = Shape::new(dims.to_vec()).unwrap();
         let numbers = (0..shape.size()).map(|i| half::bf16::from_f32((i % 13) as f32 - 6.0));
         let bytes: Vec<u8> = numbers.flat_map(half::bf16::to_ne_bytes).collect();
         Array::from_bytes(&bytes, &shape, Dtype::Bfloat16).unwrap()

@@ -1,0 +1,244 @@
+//! Where the numbers of an operand lie, and how a kernel's registers come by them.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::plan::Dims;
+use crate::kernel::Registers;
+
+type Strides = SmallVec<[i64; 4]>;
+
+enum Layout {
+    /// One for all elements.
+    One,
+    /// Row by row, as the elements do.
+    Rows,
+    /// So many numbers apart along each axis.
+    Strided(Strides),
+}
+
+/// An operand, broadcast to the shape of what is computed.
+pub(super) struct Source {
+    data: *const u8,
+    size: usize,
+    dims: Dims,
+    layout: Layout,
+}
+
+// SAFETY: operands are only read.
+unsafe impl Sync for Source {}
+
+impl Source {
+    /// Numbers of `size` bytes, with a stride for each axis of `dims`.
+    pub(super) fn new(data: *const u8, size: usize, dims: &[i32], strides: &[i64]) -> Self {
+        let (mut one, mut rows, mut expected) = (true, true, 1);
+        for (dim, stride) in dims.iter().zip(strides).rev() {
+            if *dim != 1 {
+                one &= *stride == 0;
+                rows &= *stride == expected;
+            }
+            expected *= i64::from(*dim);
+        }
+        let layout = match (one, rows) {
+            (true, _) => Layout::One,
+            (_, true) => Layout::Rows,
+            _ => Layout::Strided(Strides::from_slice(strides)),
+        };
+        Self {
+            data,
+            size,
+            dims: Dims::from_slice(dims),
+            layout,
+        }
+    }
+
+    /// Where its first number lies.
+    pub(super) fn data(&self) -> *const u8 {
+        self.data
+    }
+
+    /// Brings the numbers of some elements, at most a tile, into a register. `filled` is where the
+    /// number lies that the register is full of, if it is.
+    ///
+    /// # Safety
+    /// The operand must have a number for each of the elements, for as long as the register is read,
+    /// and no step may write the register.
+    pub(super) unsafe fn load(
+        &self,
+        registers: &mut Registers,
+        register: usize,
+        range: Range<usize>,
+        filled: &mut *const u8,
+    ) {
+        let from = match &self.layout {
+            Layout::One => self.data,
+            Layout::Rows => self.data.wrapping_add(range.start * self.size),
+            Layout::Strided(strides) => {
+                let cursor = Cursor::new(&self.dims, strides, range.start);
+                let from = cursor.place(self);
+                if cursor.left() < range.len() || !matches!(cursor.stride(), 0 | 1) {
+                    let place = registers.hold(register, range.len() * self.size);
+                    *filled = std::ptr::null();
+                    // SAFETY: as the caller says.
+                    return unsafe { self.gather(cursor, place) };
+                }
+                from
+            }
+        };
+        let is_one = match &self.layout {
+            Layout::One => true,
+            Layout::Rows => false,
+            Layout::Strided(strides) => strides.last() == Some(&0),
+        };
+        if is_one {
+            if *filled != from {
+                // SAFETY: there is a number of that size.
+                registers.fill(register, unsafe {
+                    std::slice::from_raw_parts(from, self.size)
+                });
+                *filled = from;
+            }
+        } else if from.addr().is_multiple_of(self.size) {
+            // SAFETY: they are aligned and only read: no step writes an operand.
+            unsafe { registers.place(register, from.cast_mut()) };
+        } else {
+            let place = registers.hold(register, range.len() * self.size);
+            // SAFETY: the operand has so many numbers there.
+            place.copy_from_slice(unsafe { std::slice::from_raw_parts(from, place.len()) });
+        }
+    }
+
+    /// Where the numbers of some elements lie one after the other: where they are, if they do so there.
+    ///
+    /// # Safety
+    /// The operand must have a number for each of the elements.
+    pub(super) unsafe fn in_rows(&self, range: Range<usize>, held: &mut Vec<u64>) -> *const u8 {
+        let from = self.data.wrapping_add(range.start * self.size);
+        if matches!(self.layout, Layout::Rows) && from.addr().is_multiple_of(self.size) {
+            return from;
+        }
+        let len = range.len() * self.size;
+        held.resize(len.div_ceil(size_of::<u64>()), 0);
+        // SAFETY: there are so many bytes, of plain numbers.
+        let place = unsafe { std::slice::from_raw_parts_mut(held.as_mut_ptr().cast(), len) };
+        let none = Strides::from_elem(0, self.dims.len());
+        let strides = match &self.layout {
+            Layout::Strided(strides) => strides,
+            Layout::One => &none,
+            Layout::Rows => {
+                // SAFETY: as the caller says.
+                place.copy_from_slice(unsafe { std::slice::from_raw_parts(from, len) });
+                return held.as_ptr().cast();
+            }
+        };
+        // SAFETY: as the caller says.
+        unsafe { self.gather(Cursor::new(&self.dims, strides, range.start), place) };
+        held.as_ptr().cast()
+    }
+
+    /// Copies numbers from wherever they lie, until the place is full.
+    ///
+    /// # Safety
+    /// The operand must have a number for each element.
+    unsafe fn gather(&self, cursor: Cursor, place: &mut [u8]) {
+        // SAFETY: as the caller says.
+        unsafe {
+            match self.size {
+                1 => self.numbers::<1>(cursor, place),
+                2 => self.numbers::<2>(cursor, place),
+                4 => self.numbers::<4>(cursor, place),
+                _ => self.numbers::<8>(cursor, place),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As `gather` says; the numbers have `N` bytes.
+    unsafe fn numbers<const N: usize>(&self, mut cursor: Cursor, place: &mut [u8]) {
+        let (mut numbers, _) = place.as_chunks_mut::<N>();
+        while !numbers.is_empty() {
+            let run = numbers.len().min(cursor.left());
+            let (now, later) = numbers.split_at_mut(run);
+            let from = cursor.place(self).cast::<[u8; N]>();
+            match cursor.stride() {
+                // SAFETY: every element's number is within the operand, as its strides say.
+                0 => now.fill(unsafe { from.read() }),
+                // SAFETY: as above.
+                1 => now.copy_from_slice(unsafe { std::slice::from_raw_parts(from, run) }),
+                stride => {
+                    for (index, number) in now.iter_mut().enumerate() {
+                        // SAFETY: as above.
+                        *number = unsafe { from.offset(index as isize * stride as isize).read() };
+                    }
+                }
+            }
+            numbers = later;
+            cursor.advance(run);
+        }
+    }
+}
+
+/// An element of a shape, and where its number lies.
+struct Cursor<'a> {
+    dims: &'a [i32],
+    strides: &'a [i64],
+    at: SmallVec<[i64; 4]>,
+    offset: i64,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(dims: &'a [i32], strides: &'a [i64], first: usize) -> Self {
+        let mut at = SmallVec::from_elem(0, dims.len());
+        let (mut rest, mut offset) = (first as i64, 0);
+        for axis in (0..dims.len()).rev() {
+            let dim = i64::from(dims[axis]);
+            at[axis] = rest % dim;
+            rest /= dim;
+            offset += at[axis] * strides[axis];
+        }
+        Self {
+            dims,
+            strides,
+            at,
+            offset,
+        }
+    }
+
+    fn place(&self, source: &Source) -> *const u8 {
+        let bytes = self.offset as isize * source.size as isize;
+        source.data.wrapping_offset(bytes)
+    }
+
+    /// How far apart neighbours along the last axis lie.
+    fn stride(&self) -> i64 {
+        self.strides.last().copied().unwrap_or(0)
+    }
+
+    /// How many elements there are until the end of the last axis.
+    fn left(&self) -> usize {
+        match (self.dims.last(), self.at.last()) {
+            (Some(dim), Some(at)) => (i64::from(*dim) - at) as usize,
+            _ => usize::MAX,
+        }
+    }
+
+    /// Goes on by so many elements, at most those that are left of the last axis.
+    fn advance(&mut self, run: usize) {
+        let Some(mut axis) = self.dims.len().checked_sub(1) else {
+            return;
+        };
+        self.offset += run as i64 * self.strides[axis];
+        self.at[axis] += run as i64;
+        while self.at[axis] == i64::from(self.dims[axis]) {
+            self.offset -= self.at[axis] * self.strides[axis];
+            self.at[axis] = 0;
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            self.at[axis] += 1;
+            self.offset += self.strides[axis];
+        }
+    }
+}
