@@ -106,7 +106,7 @@ void keep_blocks() {
     }
   }
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_TRIM_THRESHOLD, 128 << 20);
 #endif
 }
 

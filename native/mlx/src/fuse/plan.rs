@@ -466,17 +466,20 @@ mod tests {
         Program::new(1, instructions, vec![3, 4]).unwrap()
     }
 
+    /// What the first instruction holds.
+    fn first(program: &Program) -> &Program {
+        let bodies = program.instructions().next().unwrap().op.bodies();
+        &bodies[0].0
+    }
+
     #[test]
     fn reductions_of_the_same_axes_are_among_what_is_fused() {
         let program = reducing(true);
         assert_eq!(names(&program), ["Fused", "SumAxes"]);
-        let first = program.instructions().next().unwrap();
-        let Op::Fused(body) = &first.op else {
-            panic!("{first:?}");
-        };
-        assert_eq!(names(&body.0), ["Fused", "SumAxes", "Fused"]);
+        let body = first(&program);
+        assert_eq!(names(body), ["Fused", "SumAxes", "Fused"]);
         let by_rows = |dims: &[i32]| {
-            let stages = stages(&body.0, &known(&[dims]))?;
+            let stages = stages(body, &known(&[dims]))?;
             Some(stages.each.iter().all(|stage| !stage.work.reuses()))
         };
         assert_eq!(by_rows(&[5, 7]), Some(true));
@@ -487,10 +490,6 @@ mod tests {
         }
         // A row without its axis would meet the columns.
         let program = reducing(false);
-        let first = program.instructions().next().unwrap();
-        let Op::Fused(body) = &first.op else {
-            panic!("{first:?}");
-        };
-        assert!(stages(&body.0, &known(&[&[7, 7]])).is_none());
+        assert!(stages(first(&program), &known(&[&[7, 7]])).is_none());
     }
 }

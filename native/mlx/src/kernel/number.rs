@@ -129,10 +129,10 @@ macro_rules! whole {
 }
 
 whole! {
-    u8, |x| x, U64, Avx2, |x, y| if y == 0 { !0 } else { x / y };
-    u16, |x| x, U64, Plain, |x, y| if y == 0 { !0 } else { x / y };
-    u32, |x| x, U64, Avx2, |x, y| if y == 0 { !0 } else { x / y };
-    u64, |x| x, U64, Avx2, |x, y| if y == 0 { !0 } else { x / y };
+    u8, |x| x, U64, Avx2, |x: Self, y| x.checked_div(y).unwrap_or(!0);
+    u16, |x| x, U64, Plain, |x: Self, y| x.checked_div(y).unwrap_or(!0);
+    u32, |x| x, U64, Avx2, |x: Self, y| x.checked_div(y).unwrap_or(!0);
+    u64, |x| x, U64, Avx2, |x: Self, y| x.checked_div(y).unwrap_or(!0);
     i8, i8::wrapping_abs, I64, Plain, |x: Self, y| if y == 0 { !0 } else { x.wrapping_div(y) };
     i16, i16::wrapping_abs, I64, Plain, |x: Self, y| if y == 0 { !0 } else { x.wrapping_div(y) };
     i32, i32::wrapping_abs, I64, Avx2, quotient;
