@@ -131,10 +131,7 @@ fn both_ways<T: Element>(
         let arrays: Vec<_> = values.iter().map(|(d, v)| array(&w, d, v)).collect();
         let arrays: Vec<_> = arrays.iter().collect();
         let made = w.run(Arc::new(program), inputs(&arrays)).unwrap();
-        let read = |made: &Arc<mlx::Promise>| -> Vec<u8> {
-            let values = read::<T>(&w, made).unwrap();
-            values.into_iter().flat_map(Element::bytes).collect()
-        };
+        let read = |made: &Arc<mlx::Promise>| bytes_of(&read::<T>(&w, made).unwrap());
         made.iter().map(read).collect()
     })
 }

@@ -4,8 +4,10 @@
 mod common;
 use common::*;
 
+use std::sync::Arc;
+
 use mlx::ops::Bytes;
-use mlx::{Dtype, Op, Shape};
+use mlx::{Dtype, Op, Program, Shape};
 
 fn shape(dims: &[i64]) -> Shape {
     Shape::new(dims.to_vec()).unwrap()
@@ -223,6 +225,20 @@ fn integer_division_never_signals() {
         [255, 4]
     );
     assert_eq!(value::<u8>(&w, Op::Remainder, &[&a, &b]).unwrap(), [7, 1]);
+    // False is a zero, to bools and to others; fused and not.
+    let holds = run(&w, Op::Astype(Dtype::Bool), &[&b]).remove(0);
+    for new in [Program::new, Program::whole] {
+        let divided = |op: Op, a, b| {
+            let program = new(2, vec![instruction(op, &[0, 1])], vec![2]).unwrap();
+            let made = w.run(Arc::new(program), inputs(&[a, b])).unwrap();
+            contents(&w, &made[0]).unwrap().2
+        };
+        assert_eq!(divided(Op::FloorDivide, &a, &holds), [255, 9]);
+        assert_eq!(divided(Op::Remainder, &a, &holds), [7, 0]);
+        assert_eq!(divided(Op::Remainder, &holds, &b), [0, 1]);
+        assert_eq!(divided(Op::FloorDivide, &holds, &holds), [1, 1]);
+        assert_eq!(divided(Op::Remainder, &holds, &holds), [0, 0]);
+    }
 }
 
 #[test]

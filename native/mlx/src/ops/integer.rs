@@ -42,7 +42,9 @@ struct Divisor {
 
 impl Divisor {
     fn of(a: &Array, b: &Array, s: &Stream) -> Result<Option<Self>> {
-        if !(a.dtype().is_integer() && b.dtype().is_integer()) {
+        // False is a zero among integers.
+        let is_whole = |dtype: Dtype| dtype.is_integer() || dtype == Dtype::Bool;
+        if !(is_whole(a.dtype()) && is_whole(b.dtype())) {
             return Ok(None);
         }
         let one = constant(1, b.dtype(), s)?;

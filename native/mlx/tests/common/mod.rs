@@ -47,9 +47,14 @@ macro_rules! elements {
 
 elements!(u8 => Uint8, u32 => Uint32, u64 => Uint64, i8 => Int8, i32 => Int32, i64 => Int64, f32 => Float32, f64 => Float64);
 
-pub fn array<T: Element>(worker: &Worker, dims: &[i64], values: &[T]) -> Arc<Promise> {
+pub fn bytes_of<T: Element>(values: &[T]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of_val(values));
     values.iter().for_each(|value| value.append_to(&mut bytes));
+    bytes
+}
+
+pub fn array<T: Element>(worker: &Worker, dims: &[i64], values: &[T]) -> Arc<Promise> {
+    let bytes = bytes_of(values);
     let shape = Shape::new(dims.to_vec()).unwrap();
     worker
         .make(bytes.len(), move || {
