@@ -202,11 +202,13 @@ defmodule Mlx.StreamTest do
     end
 
     test "leaves its thread to the next one" do
-      for _ <- 1..20, do: use_and_end()
-      before = threads()
-      for _ <- 1..200, do: use_and_end()
-      # Two for each if there were none to be had. The last one may still be at its end.
-      assert threads() - before <= 100
+      # Two for each if there are none to be had. On a busy machine many are still at their end when
+      # the next one begins, but they do not get ever more.
+      assert settles(fn ->
+               before = threads()
+               for _ <- 1..20, do: use_and_end()
+               threads() - before <= 5
+             end)
     end
 
     test "gives its memory back" do
@@ -232,6 +234,8 @@ defmodule Mlx.StreamTest do
   end
 
   test "there is a bound, and what is garbage does not count" do
+    # The device's worker counts as well.
+    assert read(negate(made([1.0]))) == [-1.0]
     for _ <- 1..600, do: new()
     {streams, error} = fill([])
     assert length(streams) in 300..512
