@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mlx::{Busy, Error, Op, Program, Promise, Worker, memory};
+use mlx::program::Body;
+use mlx::{Busy, Dtype, Error, Op, Program, Promise, Worker, memory};
 
 const MB: usize = 1_000_000;
 /// Longer than freeing takes.
@@ -136,10 +137,15 @@ fn results_never_read_do_not_pile_up() {
 fn slots_are_dropped_after_their_last_use() {
     let _turn = turn();
     let w = worker();
-    // A chain of 64 results of 4 MiB each: kept, they would take 256 MiB.
+    // A chain of 64 results of 4 MiB each: kept, they would take 256 MiB when what depends on the last
+    // is asked for, in the middle of the run.
     let links = 64;
-    let chain = (0..links).map(|i| instruction(Op::Sin, &[i])).collect();
-    let program = Program::whole(1, chain, vec![links]).unwrap();
+    let mut steps: Vec<_> = (0..links).map(|i| instruction(Op::Sin, &[i])).collect();
+    steps.push(instruction(Op::Astype(Dtype::Bool), &[links]));
+    steps.push(instruction(Op::AllAxes(vec![0], false), &[links + 1]));
+    let part = || Body(Arc::new(Program::whole(1, vec![], vec![0]).unwrap()));
+    steps.push(instruction(Op::If(part(), part()), &[links + 2, links]));
+    let program = Program::whole(1, steps, vec![links + 3]).unwrap();
     let x = array(&w, &[1 << 20], &vec![0.5f32; 1 << 20]);
     read::<f32>(&w, &x).unwrap();
     memory::reset_peak().unwrap();
