@@ -100,8 +100,10 @@ if Code.ensure_loaded?(Nx) do
         do: "Nx.BinaryBackend compares complex numbers as structs, to which NaN is NaN"
     end
 
-    defp because(:wrong_value, %{name: :phase}, [t], _, _) do
-      if not tame?([t]), do: "Nx.BinaryBackend loses signs at infinity"
+    defp because(:wrong_value, %{name: name, args: args}, operands, _, _)
+         when name in [:phase, :atan2] do
+      if not tame?(operands) or Enum.any?(args, &is_atom/1),
+        do: "Nx.BinaryBackend loses signs at infinity"
     end
 
     defp because(:wrong_shape, %{name: name}, _, _, _) when name in [:pad, :pad_outer],
