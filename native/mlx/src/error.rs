@@ -87,7 +87,12 @@ pub enum Error {
 }
 
 /// What MLX and CUDA say where there is no memory.
-const EXHAUSTED: [&str; 3] = ["[malloc]", "[metal::malloc]", "cudaErrorMemoryAllocation"];
+const EXHAUSTED: [&str; 4] = [
+    "[malloc]",
+    "[metal::malloc]",
+    "cudaErrorMemoryAllocation",
+    "failed: out of memory",
+];
 
 /// The result of anything here.
 pub type Result<T> = std::result::Result<T, Error>;
