@@ -71,10 +71,19 @@ impl Array {
         Ok(bytes)
     }
 
-    /// An array with a copy of `bytes`, which are in native byte order and row-major.
+    /// An array with a copy of `bytes`, which are in native byte order and row-major. A bool is true
+    /// unless its byte is zero.
     pub fn from_bytes(bytes: &[u8], shape: &Shape, dtype: Dtype) -> Result<Self> {
         let op = "from_binary";
         Self::check_bytes(bytes.len(), shape, dtype)?;
+        // C++ has no bools of another byte than 0 and 1.
+        let truths: Vec<u8>;
+        let bytes = if dtype == Dtype::Bool && bytes.iter().any(|byte| *byte > 1) {
+            truths = bytes.iter().map(|byte| u8::from(*byte != 0)).collect();
+            &truths[..]
+        } else {
+            bytes
+        };
         let dims = shape.dims();
         // SAFETY: `bytes` holds exactly the elements of the shape; MLX copies them.
         let raw = unsafe {

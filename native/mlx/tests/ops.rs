@@ -378,3 +378,16 @@ fn scans_and_orders_of_one_element_change_nothing() {
     let along = value::<i32>(&w, Op::SortAxis(1), &[&row]).unwrap();
     assert_eq!(along, [3, 4, 5]);
 }
+
+#[test]
+fn a_bool_of_another_byte_than_one_is_true() {
+    let w = worker();
+    for (byte, truth) in [(0, 0), (1, 1), (2, 1), (255, 1)] {
+        let made = run(&w, Op::Constant(Dtype::Bool, Bytes(vec![byte])), &[]).remove(0);
+        assert_eq!(bool_of(&w, &made), truth);
+    }
+}
+
+fn bool_of(w: &mlx::Worker, made: &Arc<mlx::Promise>) -> u8 {
+    value::<u8>(w, Op::View(Dtype::Uint8), &[made]).unwrap()[0]
+}
