@@ -142,7 +142,9 @@ impl Promise {
 
     /// Whether neither an owner nor a job posted can still read it, or will.
     pub fn is_abandoned(&self) -> bool {
-        self.readers() == 0 && !self.is_held()
+        // In this order: an owner posts its last job before it is gone, so whoever sees it gone sees
+        // the job. The other way round the job may come in between.
+        !self.is_held() && self.readers() == 0
     }
 
     /// Whether an owner can still read it, or somebody who is alive waits for it.
