@@ -20,7 +20,7 @@ defmodule Bench.Engine do
   @spec new(String.t()) :: t
   def new("mlx") do
     blas = Mlx.info().blas
-    threads = "OpenBLAS and rayon: #{System.schedulers_online()}"
+    threads = "one of OpenBLAS, rayon: #{System.schedulers_online()}"
     blas = if blas, do: Path.basename(blas), else: "MLX's BLAS"
 
     %{
