@@ -224,6 +224,39 @@ mod tests {
         assert!(promise.is_abandoned());
     }
 
+    /// The other order of the two looks of `is_abandoned` fails within the first hundreds of rounds.
+    #[test]
+    fn an_owner_that_posts_a_job_and_goes_is_not_overlooked() {
+        let rounds = if cfg!(miri) { 50 } else { 50_000 };
+        let promises: Vec<Promise> = (0..rounds).map(|_| Promise::default()).collect();
+        let asking = AtomicUsize::new(0);
+        let overlooked = thread::scope(|scope| {
+            scope.spawn(|| {
+                for (round, promise) in promises.iter().enumerate() {
+                    while asking.load(Ordering::Acquire) < round {
+                        thread::yield_now();
+                    }
+                    promise.acquire();
+                    promise.close();
+                }
+            });
+            let asks = promises.iter().enumerate().filter(|(round, promise)| {
+                asking.store(*round, Ordering::Release);
+                loop {
+                    let closed = promise.is_closed();
+                    if promise.is_abandoned() {
+                        return true;
+                    }
+                    if closed {
+                        return false;
+                    }
+                }
+            });
+            asks.count()
+        });
+        assert_eq!(overlooked, 0);
+    }
+
     #[test]
     fn a_failure_is_everybody_s() {
         let promise = Arc::new(Promise::default());
