@@ -12,19 +12,20 @@ defmodule Bench.Rounds do
           {:measured, %{String.t() => [float]}} | {:absent | :failed | :differs, String.t()}
 
   @typedoc """
-  How long: rounds, batches in a round, milliseconds per batch, and how long a peer may take for an
-  answer.
+  How long: rounds, batches in a round, milliseconds per batch, milliseconds before each turn, and
+  how long a peer may take for an answer.
   """
   @type pace :: %{
           rounds: pos_integer,
           batches: pos_integer,
           batch_ms: number,
+          pause_ms: non_neg_integer,
           timeout: timeout
         }
 
   @spec pace(:full | :smoke) :: pace
-  def pace(:full), do: %{rounds: 7, batches: 3, batch_ms: 20, timeout: 120_000}
-  def pace(:smoke), do: %{rounds: 1, batches: 1, batch_ms: 0, timeout: 120_000}
+  def pace(:full), do: %{rounds: 7, batches: 3, batch_ms: 20, pause_ms: 100, timeout: 120_000}
+  def pace(:smoke), do: %{rounds: 1, batches: 1, batch_ms: 0, pause_ms: 0, timeout: 120_000}
 
   @doc """
   Measures a row with these peers, the first of which is what the others are compared with. Where one
@@ -103,8 +104,10 @@ defmodule Bench.Rounds do
     start = {Map.new(runners, fn {i, _} -> {i, []} end), peers}
 
     {figures, peers} =
-      for round <- 1..pace.rounds, {i, count} <- rotated(runners, round), reduce: start do
+      for round <- 1..pace.rounds, {i, count} <- in_turn(runners, round), reduce: start do
         {figures, peers} ->
+          # Threads of the one before wait for more work in a loop for a while.
+          Process.sleep(pace.pause_ms)
           {answer, peer} = turn(:array.get(i, peers), row, count, pace)
           {Map.update!(figures, i, &[answer | &1]), :array.set(i, peer, peers)}
       end
@@ -116,10 +119,11 @@ defmodule Bench.Rounds do
     {outcomes, :array.to_list(peers)}
   end
 
-  # Another one begins each round.
-  defp rotated(runners, round) do
+  # Another one begins each round, and every other round goes the other way, so that none always
+  # follows the same one.
+  defp in_turn(runners, round) do
     {first, last} = Enum.split(runners, rem(round, max(length(runners), 1)))
-    last ++ first
+    if rem(round, 2) == 0, do: last ++ first, else: Enum.reverse(last ++ first)
   end
 
   # How many calls fill a batch. A call of half a second is a batch, and alone in its round.

@@ -95,7 +95,7 @@ defmodule Mlx.BenchTest do
 
     @one ~S(\000\000\200\077)
     @two ~S(\000\000\000\100)
-    @pace %{rounds: 3, batches: 1, batch_ms: 0, timeout: 5_000}
+    @pace %{rounds: 3, batches: 1, batch_ms: 0, pause_ms: 0, timeout: 5_000}
 
     defp row(opts \\ []) do
       row = Enum.find(Workloads.all(:smoke), &(&1.function == :add))

@@ -143,7 +143,9 @@ whole! {
 /// behind its point.
 #[inline(always)]
 fn quotient(x: i32, by: i32) -> i32 {
-    let quotient = (f64::from(x) / f64::from(by)) as i32;
+    let safe = if by == 0 || by == -1 { 1 } else { by };
+    // SAFETY: the quotient is no number of more digits than x.
+    let quotient: i32 = unsafe { (f64::from(x) / f64::from(safe)).to_int_unchecked() };
     let quotient = if by == -1 { x.wrapping_neg() } else { quotient };
     if by == 0 { !0 } else { quotient }
 }

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
+use super::TILE;
 use super::number::{self, Fraction, Number, Whole};
 use crate::dtype::Dtype;
 use crate::host::{Converted, Function};
@@ -130,11 +131,10 @@ impl<A: Number, B: Number, F: Zip<A, B>> Job for Numbers<'_, Zipped<A, B, F>> {
     }
 }
 
+/// One of two numbers, whatever they are, as bits of the same size.
 struct Selected<T>(T);
 
-impl<T: Number> Job for Numbers<'_, Selected<T>> {
-    const WIDEST: Level = T::WIDEST;
-
+impl<T: Whole> Job for Numbers<'_, Selected<T>> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Self {
@@ -154,9 +154,26 @@ impl<T: Number> Job for Numbers<'_, Selected<T>> {
                 write::<T>(places, step, size),
             )
         };
-        for (((to, condition), x), y) in to.iter_mut().zip(condition).zip(x).zip(y) {
-            *to = if *condition != 0 { *x } else { *y };
+        // All masks ahead of all numbers: of a condition the compiler makes branches, and reads
+        // number by number what they choose.
+        let mut masks = [T::ZERO; TILE];
+        for (mask, condition) in masks.iter_mut().zip(condition) {
+            let bit = if *condition != 0 { T::ONE } else { T::ZERO };
+            *mask = T::ZERO.subtract(bit);
         }
+        for (((to, mask), x), y) in to.iter_mut().zip(&masks).zip(x).zip(y) {
+            *to = x.and(*mask).or(y.and(mask.invert()));
+        }
+    }
+}
+
+/// The selection of numbers of so many bytes.
+fn select(size: usize) -> Loop {
+    match size {
+        1 => each::<Selected<u8>>,
+        2 => each::<Selected<u16>>,
+        4 => each::<Selected<u32>>,
+        _ => each::<Selected<u64>>,
     }
 }
 
@@ -321,11 +338,11 @@ macro_rules! by_type {
 pub(super) fn step(op: &Op, types: &[Dtype]) -> Option<(Loop, Dtype)> {
     let (run, dtype) = match (op, types) {
         (Op::Where, [Dtype::Bool, x, y]) if x == y => {
-            let run = match x {
-                Dtype::Bool => Some(each::<Selected<u8>> as Loop),
-                _ => by_type!(number *x, T => each::<Selected<T>> as Loop),
+            let size = match x {
+                Dtype::Bool => Some(size_of::<bool>()),
+                _ => by_type!(number *x, T => size_of::<T>()),
             };
-            (run, *x)
+            (size.map(select), *x)
         }
         (Op::Astype(to), [from]) => (cast(*from, *to), *to),
         (Op::Convert(to), [from]) => {
