@@ -239,6 +239,7 @@ mod tests {
     //! Oracle: pxfm, whose functions of f32 are rounded correctly.
 
     use super::super::*;
+    use std::thread;
 
     /// How many of the last place's units lie between two, of which both may be NaN.
     fn distance(a: f32, b: f32) -> u32 {
@@ -284,19 +285,26 @@ mod tests {
     }
 
     fn compare_all(step: usize) {
-        compare("cos", Cos, step);
-        compare("cosh", Cosh, step);
-        compare("erf", Erf, step);
-        compare("exp", Exp, step);
-        compare("expm1", Expm1, step);
-        compare("log", Log, step);
-        compare("log1p", Log1p, step);
-        compare("rsqrt", Rsqrt, step);
-        compare("sigmoid", Sigmoid, step);
-        compare("sin", Sin, step);
-        compare("sinh", Sinh, step);
-        compare("tan", Tan, step);
-        compare("tanh", Tanh, step);
+        let all: [fn(usize); 13] = [
+            |step| compare("cos", Cos, step),
+            |step| compare("cosh", Cosh, step),
+            |step| compare("erf", Erf, step),
+            |step| compare("exp", Exp, step),
+            |step| compare("expm1", Expm1, step),
+            |step| compare("log", Log, step),
+            |step| compare("log1p", Log1p, step),
+            |step| compare("rsqrt", Rsqrt, step),
+            |step| compare("sigmoid", Sigmoid, step),
+            |step| compare("sin", Sin, step),
+            |step| compare("sinh", Sinh, step),
+            |step| compare("tan", Tan, step),
+            |step| compare("tanh", Tanh, step),
+        ];
+        thread::scope(|scope| {
+            for one in all {
+                scope.spawn(move || one(step));
+            }
+        });
     }
 
     #[test]
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "every f32 takes minutes"]
+    #[ignore = "every f32 takes some minutes of all cores"]
     fn functions_of_every_f32() {
         compare_all(1);
     }
