@@ -79,19 +79,20 @@ mod tests {
 
     #[test]
     fn halves_are_those_of_the_crate() {
-        for bits in 0..=u16::MAX {
+        let step = if cfg!(miri) { 1_009 } else { 1 };
+        for bits in (0..=u16::MAX).step_by(step) {
             let (half, brain) = (f16::from_bits(bits), bf16::from_bits(bits));
             let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
             assert!(same(half.wide(), half.to_f32()), "{bits:x}");
             assert!(same(brain.wide(), brain.to_f32()), "{bits:x}");
         }
         // Those between two halves, and their neighbours, as well as any others.
-        let between = (0..=u16::MAX).flat_map(|bits| {
+        let between = (0..=u16::MAX).step_by(step).flat_map(|bits| {
             let middle = f16::from_bits(bits).to_f32().to_bits() | 0x1000;
             let brain = u32::from(bits) << 16 | 0x8000;
             [middle, brain].map(|bits| [bits - 1, bits, bits.wrapping_add(1)])
         });
-        let any = (0..=u32::MAX).step_by(100_003);
+        let any = (0..=u32::MAX).step_by(100_003 * step);
         for bits in between.flatten().chain(any) {
             let x = f32::from_bits(bits);
             let (half, brain) = (f16::from_f32(x), bf16::from_f32(x));

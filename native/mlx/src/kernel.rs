@@ -19,10 +19,14 @@ pub(crate) use step::{Loop, applied};
 use step::{Step, step};
 
 /// How many elements a step does at once.
-pub(crate) const TILE: usize = 256;
+pub(crate) const TILE: usize = 512;
+
+/// Room behind a tile, without which tiles would lie so far apart that they meet in the same places
+/// of a cache.
+const APART: usize = 24;
 
 /// One number of any type per element, aligned for all of them.
-pub(crate) type Tile = [u64; TILE];
+pub(crate) type Tile = [u64; TILE + APART];
 
 /// Programs of scalars over the same inputs, compiled.
 #[derive(Debug, Clone)]
@@ -256,7 +260,7 @@ impl Kernel {
 
 impl Registers {
     fn new(count: usize) -> Self {
-        let tiles = NonNull::from(Box::leak(vec![[0; TILE]; count].into_boxed_slice()));
+        let tiles = NonNull::from(Box::leak(vec![[0; TILE + APART]; count].into_boxed_slice()));
         let first: *mut Tile = tiles.as_ptr().cast();
         let places = (0..count).map(|index| first.wrapping_add(index).cast());
         let places = places.collect();

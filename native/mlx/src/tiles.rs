@@ -33,15 +33,15 @@ fn share(m: usize, n: usize, k: usize, each: &(dyn Fn(Range<usize>, Range<usize>
     );
 }
 
-/// The rows and columns of a tile: there are several to a core, so that one which others keep busy
-/// does less, and no more than are worth it, for each looks at all of its rows and columns.
+/// The rows and columns of a tile: there are two or three to a core, so that one which others keep
+/// busy does less, and no more, for BLAS looks at all of a tile's rows and columns before it begins.
 fn tile(m: usize, n: usize, k: usize, cores: usize) -> (usize, usize) {
     let (mut rows, mut columns) = (m.max(1), n.max(1));
     let work = |rows: usize, columns: usize| rows.saturating_mul(columns).saturating_mul(k);
     if cores < 2 {
         return (rows, columns);
     }
-    let wanted = (work(rows, columns) / (4 * cores)).max(LEAST);
+    let wanted = (work(rows, columns) / (2 * cores)).max(LEAST);
     while work(rows, columns) >= 2 * wanted && rows.max(columns) >= 2 * STEP {
         let larger = if rows > columns {
             &mut rows
@@ -60,11 +60,11 @@ mod tests {
 
     #[test]
     fn tiles_are_as_many_as_cores_can_use() {
-        assert_eq!(tile(1024, 1024, 1024, 2), (512, 256));
-        assert_eq!(tile(128, 512, 784, 2), (128, 64));
+        assert_eq!(tile(1024, 1024, 1024, 2), (512, 512));
+        assert_eq!(tile(128, 512, 784, 2), (128, 128));
         assert_eq!(tile(64, 64, 64, 16), (64, 64));
-        assert_eq!(tile(1, 1 << 20, 512, 4), (1, 1 << 16));
-        assert_eq!(tile(1 << 20, 10, 512, 2), (1 << 17, 10));
+        assert_eq!(tile(1, 1 << 20, 512, 4), (1, 1 << 17));
+        assert_eq!(tile(1 << 20, 10, 512, 2), (1 << 18, 10));
         assert_eq!(tile(1024, 1024, 1024, 1), (1024, 1024));
         assert_eq!(tile(0, 5, 5, 2), (1, 5));
         assert_eq!(tile(10, 10, 1 << 30, 2), (10, 10));

@@ -179,3 +179,34 @@ fn a_result_does_not_keep_the_much_that_its_operand_was_part_of() {
     assert!(memory::active() < 4 * large as usize);
     drop(made);
 }
+
+/// Kilobytes of the process for which the kernel is asked for large pages; `None` where it has none.
+#[cfg(target_os = "linux")]
+fn asked_for_large_pages() -> Option<usize> {
+    std::fs::metadata("/sys/kernel/mm/transparent_hugepage").ok()?;
+    let (mut size, mut all) = (0, 0);
+    for line in std::fs::read_to_string("/proc/self/smaps").ok()?.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("Size:") => size = words.next()?.parse().ok()?,
+            Some("VmFlags:") if words.any(|flag| flag == "hg") => all += size,
+            _ => (),
+        }
+    }
+    Some(all)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn large_arrays_have_large_pages() {
+    let _turn = turn();
+    let Some(before) = asked_for_large_pages() else {
+        return;
+    };
+    let w = worker();
+    // 64 MB: too much for a block that was freed to be used again.
+    let x = array(&w, &[16 * MB as i64], &vec![1f32; 16 * MB]);
+    assert_eq!(read::<f32>(&w, &x).unwrap().len(), 16 * MB);
+    let after = asked_for_large_pages().unwrap();
+    assert!(after >= before + 60_000, "{before} kB, then {after} kB");
+}

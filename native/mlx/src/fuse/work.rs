@@ -20,7 +20,7 @@ use crate::kernel::{Kernel, Part, Registers, TILE};
 use crate::shape::Shape;
 
 /// Tiles that a core takes at a time.
-const TILES: usize = 16;
+const TILES: usize = 8;
 
 /// What a host kernel is given.
 pub(super) struct Work {
