@@ -171,6 +171,33 @@ fn parts_are_written_one_after_the_other() {
 }
 
 #[test]
+fn what_others_need_is_not_written_over() {
+    let w = worker();
+    let (rows, columns) = (300, 40);
+    let x = array(&w, &[rows, columns], &numbers((rows * columns) as usize));
+    let updates = array(&w, &[2, 1, columns], &vec![1_f32; 2 * columns as usize]);
+    let places = array(&w, &[2], &[7_i32, 8]);
+    let add = |slot| instruction(Op::ScatterAdd(vec![0]), &[slot, 1, 2]);
+    // The second sum may take the first one's place, and the first not the double's.
+    let instructions = vec![
+        instruction(Op::Add, &[0, 0]),
+        add(3),
+        add(4),
+        instruction(Op::Subtract, &[5, 3]),
+    ];
+    let program = Arc::new(Program::new(3, instructions, vec![6]).unwrap());
+    for _ in 0..3 {
+        let operands = inputs(&[&x, &updates, &places]);
+        let made = w.run(program.clone(), operands).unwrap();
+        let found = read::<f32>(&w, &made[0]).unwrap();
+        let is_written = |index: usize| (7..9).contains(&(index / columns as usize));
+        let wanted = (0..found.len()).map(|index| if is_written(index) { 2.0 } else { 0.0 });
+        assert!(found.iter().copied().eq(wanted));
+    }
+    assert!(read::<f32>(&w, &x).unwrap() == numbers((rows * columns) as usize));
+}
+
+#[test]
 fn parts_that_are_less_than_an_axis_are_written_from_its_beginning() {
     let w = worker();
     let x = array(&w, &[2, 3, 4], &[0_i32; 24]);

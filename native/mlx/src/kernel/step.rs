@@ -130,11 +130,29 @@ impl<A: Number, B: Number, F: Zip<A, B>> Job for Numbers<'_, Zipped<A, B, F>> {
     }
 }
 
+/// A choice between numbers, whatever their type, as bits: of a choice between values the compiler
+/// makes one between places, and no vectors.
+trait Bits: Copy {
+    fn selected(condition: u8, x: Self, y: Self) -> Self;
+}
+
+macro_rules! bits {
+    ($($t:ty),*) => {
+        $(impl Bits for $t {
+            #[inline(always)]
+            fn selected(condition: u8, x: Self, y: Self) -> Self {
+                let mask = <$t>::from(condition != 0).wrapping_neg();
+                x & mask | y & !mask
+            }
+        })*
+    };
+}
+
+bits!(u8, u16, u32, u64);
+
 struct Selected<T>(T);
 
-impl<T: Number> Job for Numbers<'_, Selected<T>> {
-    const WIDEST: Level = T::WIDEST;
-
+impl<T: Bits> Job for Numbers<'_, Selected<T>> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Self {
@@ -155,7 +173,7 @@ impl<T: Number> Job for Numbers<'_, Selected<T>> {
             )
         };
         for (((to, condition), x), y) in to.iter_mut().zip(condition).zip(x).zip(y) {
-            *to = if *condition != 0 { *x } else { *y };
+            *to = T::selected(*condition, *x, *y);
         }
     }
 }
@@ -186,6 +204,34 @@ impl<A: number::Cast, B: number::Cast> Job for Numbers<'_, Cast<A, B>> {
         }
     }
 }
+
+/// The first operand turned to the left by the second, and then the third's bits turned over where it
+/// has ones: what random numbers are made of.
+struct Turned;
+
+impl Job for Numbers<'_, Turned> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, by, y) = unsafe {
+            (
+                read::<u32>(places, step, 0, size),
+                read::<u32>(places, step, 1, size),
+                read::<u32>(places, step, 2, size),
+            )
+        };
+        // SAFETY: as the caller of the loop says.
+        let to = unsafe { write::<u32>(places, step, size) };
+        for (((to, x), by), y) in to.iter_mut().zip(x).zip(by).zip(y) {
+            *to = (x.wrapping_shl(*by) | x.wrapping_shr(by.wrapping_neg())) ^ y;
+        }
+    }
+}
+
+pub(super) const TURNED: Loop = each::<Turned>;
 
 /// A loop over a function of the host's.
 ///
@@ -321,9 +367,12 @@ macro_rules! by_type {
 pub(super) fn step(op: &Op, types: &[Dtype]) -> Option<(Loop, Dtype)> {
     let (run, dtype) = match (op, types) {
         (Op::Where, [Dtype::Bool, x, y]) if x == y => {
-            let run = match x {
-                Dtype::Bool => Some(each::<Selected<u8>> as Loop),
-                _ => by_type!(number *x, T => each::<Selected<T>> as Loop),
+            let run: Option<Loop> = match x.size() {
+                _ if *x == Dtype::Complex64 => None,
+                1 => Some(each::<Selected<u8>>),
+                2 => Some(each::<Selected<u16>>),
+                4 => Some(each::<Selected<u32>>),
+                _ => Some(each::<Selected<u64>>),
             };
             (run, *x)
         }

@@ -135,6 +135,8 @@ impl<M: Merge> Job for Columns<'_, M> {
 }
 
 impl<M: Merge> Call for Scatter<M> {
+    const REUSES: bool = true;
+
     unsafe fn run(&self, inputs: &[*const c_void], out: *mut c_void) {
         let [x, updates, indices @ ..] = inputs else {
             return;
@@ -144,13 +146,14 @@ impl<M: Merge> Call for Scatter<M> {
             updates: updates.cast(),
             to: out.cast(),
         };
-        cores::share(self.size, 1, PIECE, &|range| {
-            let Elements { x, to, .. } = &elements;
-            // SAFETY: the array and the result have so many elements, and these are this thread's.
-            unsafe {
-                std::ptr::copy_nonoverlapping(x.add(range.start), to.add(range.start), range.len());
-            }
-        });
+        if elements.x != elements.to.cast_const() {
+            cores::share(self.size, 1, PIECE, &|range| {
+                let Elements { x, to, .. } = &elements;
+                let (x, to) = (x.wrapping_add(range.start), to.wrapping_add(range.start));
+                // SAFETY: the array and the result have so many elements, and these are this thread's.
+                unsafe { std::ptr::copy_nonoverlapping(x, to, range.len()) };
+            });
+        }
         let indices = Indices(indices);
         let work = self.places.count * (self.part.size / self.part.run.max(1));
         cores::share(self.part.run, work, COLUMNS, &|columns| {
