@@ -136,28 +136,37 @@ pub(super) unsafe fn clamped(
 /// # Safety
 /// There must be so many of the type.
 unsafe fn read(dtype: Dtype, indices: *const c_void, first: usize, to: &mut [i64]) {
-    macro_rules! of {
-        ($t:ty, $wide:expr) => {{
-            // SAFETY: as the caller says.
-            let from =
-                unsafe { std::slice::from_raw_parts(indices.cast::<$t>().add(first), to.len()) };
-            for (to, index) in to.iter_mut().zip(from) {
-                *to = $wide(*index);
-            }
-        }};
+    // What is beyond is far outside as well.
+    let least = |index| i64::try_from(index).unwrap_or(i64::MAX);
+    // SAFETY: as the caller says.
+    unsafe {
+        match dtype {
+            Dtype::Uint8 => widened::<u8>(indices, first, to, i64::from),
+            Dtype::Uint16 => widened::<u16>(indices, first, to, i64::from),
+            Dtype::Uint32 => widened::<u32>(indices, first, to, i64::from),
+            Dtype::Uint64 => widened::<u64>(indices, first, to, least),
+            Dtype::Int8 => widened::<i8>(indices, first, to, i64::from),
+            Dtype::Int16 => widened::<i16>(indices, first, to, i64::from),
+            Dtype::Int32 => widened::<i32>(indices, first, to, i64::from),
+            Dtype::Int64 => widened::<i64>(indices, first, to, |index| index),
+            // Their caller has refused these.
+            _ => to.fill(0),
+        }
     }
-    match dtype {
-        Dtype::Uint8 => of!(u8, i64::from),
-        Dtype::Uint16 => of!(u16, i64::from),
-        Dtype::Uint32 => of!(u32, i64::from),
-        // What is beyond is far outside as well.
-        Dtype::Uint64 => of!(u64, |index| i64::try_from(index).unwrap_or(i64::MAX)),
-        Dtype::Int8 => of!(i8, i64::from),
-        Dtype::Int16 => of!(i16, i64::from),
-        Dtype::Int32 => of!(i32, i64::from),
-        Dtype::Int64 => of!(i64, |index| index),
-        // Their caller has refused these.
-        _ => to.fill(0),
+}
+
+/// # Safety
+/// There must be so many numbers of the type.
+unsafe fn widened<T: Copy>(
+    from: *const c_void,
+    first: usize,
+    to: &mut [i64],
+    wide: impl Fn(T) -> i64,
+) {
+    // SAFETY: as the caller says.
+    let from = unsafe { std::slice::from_raw_parts(from.cast::<T>().add(first), to.len()) };
+    for (to, index) in to.iter_mut().zip(from) {
+        *to = wide(*index);
     }
 }
 
