@@ -1,8 +1,8 @@
 defmodule Mlx.Lower.Index do
   @moduledoc false
   # Reading and writing at positions, most of them known only at run time. Starts of slices clamp
-  # so that the slice fits, reads clamp to the nearest element: the native side does so, for MLX
-  # checks nothing. Writes outside (negative positions are outside) are dropped here.
+  # so that the slice fits, reads clamp to the nearest element, writes outside (negative positions
+  # are outside) are dropped: the native side does so, for MLX checks nothing.
   use Mlx.Lower.Family
 
   lower :slice, _out, [t, starts, lengths, strides] do
@@ -38,54 +38,28 @@ defmodule Mlx.Lower.Index do
 
   lower :gather, out, [t, indices, opts] do
     axes = opts[:axes]
-    columns = columns(indices, axes, fn column, _axis -> column end)
+    columns = columns(indices, axes)
     sizes = unit_at(t.shape, axes)
     gathered = List.to_tuple(batch(indices) ++ sizes)
     reshape({{:gather, axes, sizes}, [t | columns]}, gathered, out.shape)
   end
 
-  # The rows outside add nothing to wherever their clamped position is. Many rows may be added to
-  # one element, which half precision would not hold before the end.
+  # Many rows may be added to one element, which half precision would not hold before the end.
   compose :indexed_add, out, [t, indices, updates, opts] do
-    axes = opts[:axes]
     type = wide(out.type)
-    columns = columns(indices, axes, fn column, _axis -> column end)
-    dims = update_dims(updates.shape, indices, t.shape, axes)
-    count = hd(batch(indices))
-
-    # Flat ones have no axis of their own for the rows.
-    {updates, shape} =
-      if elem(updates.shape, 0) == count,
-        do: {cast(updates, type), updates.shape},
-        else: {rows(cast(updates, type), indices, dims), List.to_tuple([count | dims])}
-
-    inside = inside(indices, t.shape, axes)
-    inside = reshape(inside, {count}, Tuple.duplicate(1, tuple_size(shape)) |> put_elem(0, count))
-    updates = rows(where(inside, updates, const(0, type)), indices, dims)
-    cast({{:scatter_add, axes}, [cast(t, type), updates | columns]}, type, out.type)
+    cast(scatter(:scatter_add, type, t, indices, updates, opts[:axes]), type, out.type)
   end
 
-  # A row outside overwrites an element that is appended for it and cut off again.
-  compose :indexed_put, out, [t, indices, updates, opts] do
-    [first | _] = axes = opts[:axes]
-    inside = inside(indices, t.shape, axes)
-    spare = elem(t.shape, first)
+  lower :indexed_put, out, [t, indices, updates, opts] do
+    scatter(:scatter, out.type, t, indices, updates, opts[:axes])
+  end
 
-    columns =
-      columns(indices, axes, fn
-        column, ^first ->
-          {column, type} = comparable(column, indices.type)
-          where(inside, column, const(spare, type))
-
-        column, _axis ->
-          column
-      end)
-
-    x = {{:pad, [first], [0], [1]}, [cast(t, out.type), const(0, out.type)]}
-    dims = update_dims(updates.shape, indices, t.shape, axes)
-    updates = rows(cast(updates, out.type), indices, dims)
-    grown = put_elem(t.shape, first, spare + 1)
-    slice_axis({{:scatter, axes}, [x, updates | columns]}, grown, first, 0, spare)
+  defp scatter(op, type, t, indices, updates, axes) do
+    columns = columns(indices, axes)
+    # MLX wants the full rank of the target after the rows.
+    dims = batch(indices) ++ update_dims(updates.shape, indices, t.shape, axes)
+    updates = reshape(cast(updates, type), List.to_tuple(dims))
+    {{op, axes}, [cast(t, type), updates | columns]}
   end
 
   # The starts of the axes that need one, in a type that holds all of them. The native side clamps
@@ -112,41 +86,15 @@ defmodule Mlx.Lower.Index do
   defp pick(list, positions), do: Enum.map(positions, &Enum.at(list, &1))
 
   # Indices hold one position per row, one column per axis.
-  defp columns(indices, axes, fun) do
+  defp columns(indices, axes) do
     rank = tuple_size(indices.shape)
     batch = Tuple.delete_at(indices.shape, rank - 1)
 
-    for {axis, k} <- Enum.with_index(axes) do
-      column = slice_axis(indices, indices.shape, rank - 1, k, k + 1)
-      fun.(reshape(column, batch), axis)
-    end
+    for k <- 0..(length(axes) - 1)//1,
+        do: reshape(slice_axis(indices, indices.shape, rank - 1, k, k + 1), batch)
   end
-
-  # Whether each row is inside, along every axis.
-  defp inside(indices, shape, axes) do
-    indices
-    |> columns(axes, fn column, axis ->
-      {column, type} = comparable(column, indices.type)
-      below = {:less, [column, const(elem(shape, axis), type)]}
-
-      case type do
-        {:u, _} -> below
-        _ -> {:logical_and, [below, {:greater_equal, [column, const(0, type)]}]}
-      end
-    end)
-    |> Enum.reduce(&{:logical_and, [&2, &1]})
-  end
-
-  # A bound is compared in a type that holds both it and every index.
-  defp comparable(index, {_, size} = type) when size < 32,
-    do: {cast(index, type, {:s, 32}), {:s, 32}}
-
-  defp comparable(index, type), do: {index, type}
 
   defp batch(indices), do: indices.shape |> Tuple.to_list() |> Enum.drop(-1)
-
-  # MLX wants the full rank of the target after the rows.
-  defp rows(updates, indices, dims), do: reshape(updates, List.to_tuple(batch(indices) ++ dims))
 
   # The sizes of one update, along all axes of the target: 1 where indices point, and elsewhere those of
   # the updates, which Nx lets be smaller than the target's. Updates of vectorized tensors come flat.

@@ -7,12 +7,16 @@
 
 mod call;
 mod convert;
+mod index;
 mod lanes;
+mod order;
 mod product;
 mod reduce;
 
 pub(crate) use call::{Call, SMALL, call};
 pub(crate) use convert::{Converted, convert};
+pub(crate) use index::{Merged, gather, scatter, take, take_along};
+pub(crate) use order::{argsort, is_far, sort};
 pub(crate) use product::product;
 pub(crate) use reduce::{PIECE, Reduction, Rows, reduce, rows};
 

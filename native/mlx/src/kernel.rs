@@ -16,7 +16,7 @@ use crate::dtype::Dtype;
 use crate::ops::{Bytes, Op};
 use crate::program::{Instruction, Program};
 pub(crate) use step::{Loop, applied};
-use step::{Step, step};
+use step::{Step, TURNED, step};
 
 /// How many elements a step does at once.
 pub(crate) const TILE: usize = 512;
@@ -66,6 +66,16 @@ struct Value {
     register: Option<usize>,
     /// The last step that needs it.
     last: usize,
+    /// What made it, of what is looked at again: an operation and its operands, as values.
+    made: Option<(Bitwise, [usize; 2])>,
+}
+
+/// Operations that one step does together.
+#[derive(Clone, Copy, PartialEq)]
+enum Bitwise {
+    LeftShift,
+    RightShift,
+    Or,
 }
 
 /// The registers of a run.
@@ -104,10 +114,12 @@ impl Kernel {
             dtype: *dtype,
             register: Some(register),
             last: usize::MAX,
+            made: None,
         });
         let mut values: Vec<Value> = inputs.collect();
         let first = self.steps.len();
         let outputs = self.compile(program, (0..values.len()).collect(), &mut values)?;
+        self.prune(first, &outputs, &mut values);
         let outputs = self.assign(first, &outputs, &mut values)?;
         Some(Part {
             steps: first..self.steps.len(),
@@ -129,6 +141,10 @@ impl Kernel {
                 .map(|slot| slots[*slot as usize]);
             let operands: SmallVec<[usize; 4]> = operands.collect();
             let to = values.len();
+            if let Some(chosen) = self.chosen(&instruction.op, &operands, values) {
+                slots.push(chosen);
+                continue;
+            }
             let (dtype, register) = match &instruction.op {
                 Op::Fused(body) => {
                     slots.extend(self.compile(&body.0, operands.to_vec(), values)?);
@@ -148,25 +164,97 @@ impl Kernel {
                     let (run, dtype) = step(op, &types)?;
                     let mut from = [operands[0]; 3];
                     from[..operands.len()].copy_from_slice(&operands);
-                    for value in &operands {
-                        if values[*value].register.is_none() {
-                            values[*value].last = self.steps.len();
-                        }
-                    }
-                    self.steps.push(Step { run, from, to });
+                    let step = Step { run, from, to };
+                    let turned = self.turned(op, &operands, values, to);
+                    self.steps.push(turned.unwrap_or(step));
                     (dtype, None)
                 }
             };
-            let last = self.steps.len().saturating_sub(1);
             values.push(Value {
                 dtype,
                 register,
-                last,
+                last: 0,
+                made: bitwise(&instruction.op, &operands),
             });
             slots.push(to);
         }
         let results = program.results().iter();
         Some(results.map(|slot| slots[*slot as usize]).collect())
+    }
+
+    /// The bytes of a value that is a constant.
+    fn constant(&self, value: &Value) -> Option<&[u8]> {
+        let register = value.register?;
+        let mut constants = self.constants.iter();
+        let found = constants.find(|(place, _)| *place == register)?;
+        Some(&found.1)
+    }
+
+    /// What a selection is of two values of which a constant chooses one that steps make.
+    fn chosen(&self, op: &Op, operands: &[usize], values: &[Value]) -> Option<usize> {
+        let (Op::Where, [condition, x, y]) = (op, operands) else {
+            return None;
+        };
+        let is_true = self.constant(&values[*condition])? != [0];
+        let chosen = if is_true { *x } else { *y };
+        let is_choice = values[*condition].dtype == Dtype::Bool
+            && values[*x].dtype == values[*y].dtype
+            && values[chosen].register.is_none();
+        is_choice.then_some(chosen)
+    }
+
+    /// Both shifts of a rotation by a constant, and what is done with its bits, as one step.
+    fn turned(&self, op: &Op, operands: &[usize], values: &[Value], to: usize) -> Option<Step> {
+        let (Op::BitwiseXor, [x, y]) = (op, operands) else {
+            return None;
+        };
+        [(*x, *y), (*y, *x)].into_iter().find_map(|(both, other)| {
+            let (Bitwise::Or, [a, b]) = values[both].made? else {
+                return None;
+            };
+            let (left, right) = match (values[a].made?, values[b].made?) {
+                ((Bitwise::LeftShift, left), (Bitwise::RightShift, right)) => (left, right),
+                ((Bitwise::RightShift, right), (Bitwise::LeftShift, left)) => (left, right),
+                _ => return None,
+            };
+            let by = |value: usize| {
+                let bytes = self.constant(&values[value])?.try_into().ok()?;
+                Some(u32::from_ne_bytes(bytes))
+            };
+            let is_turned = values[both].dtype == Dtype::Uint32
+                && left[0] == right[0]
+                && (1..32).contains(&by(left[1])?)
+                && by(right[1])? == 32 - by(left[1])?;
+            let from = [left[0], left[1], other];
+            let run = TURNED;
+            is_turned.then_some(Step { run, from, to })
+        })
+    }
+
+    /// Leaves out the steps that nothing needs, and notes of each value the last step that needs it.
+    fn prune(&mut self, first: usize, outputs: &[usize], values: &mut [Value]) {
+        let mut is_needed = vec![false; values.len()];
+        for &output in outputs {
+            is_needed[output] = true;
+        }
+        let mut kept = self.steps.split_off(first);
+        kept.reverse();
+        kept.retain(|step| {
+            let needed = is_needed[step.to];
+            for value in step.from {
+                is_needed[value] |= needed;
+            }
+            needed
+        });
+        kept.reverse();
+        for (index, step) in (first..).zip(&kept) {
+            for value in step.from {
+                if values[value].register.is_none() {
+                    values[value].last = index;
+                }
+            }
+        }
+        self.steps.append(&mut kept);
     }
 
     fn fresh(&mut self) -> usize {
@@ -328,6 +416,17 @@ impl Registers {
         // SAFETY: it is one of the tiles.
         unsafe { self.tiles.as_ptr().cast::<Tile>().add(register) }
     }
+}
+
+/// What a value notes of what made it.
+fn bitwise(op: &Op, operands: &[usize]) -> Option<(Bitwise, [usize; 2])> {
+    let op = match op {
+        Op::LeftShift => Bitwise::LeftShift,
+        Op::RightShift => Bitwise::RightShift,
+        Op::BitwiseOr => Bitwise::Or,
+        _ => return None,
+    };
+    Some((op, operands.try_into().ok()?))
 }
 
 /// Whether a kernel can do an operation, of some types at least.

@@ -172,7 +172,7 @@ ops! {
     ArgsortAxis(axis: i32) => |[x], s| order::argsort(x, axis, s);
     SortAxis(axis: i32) => |[x], s| order::sort(x, axis, s);
 
-    // Indexing: indices outside the array are clamped to it
+    // Indexing: what is read outside the array is what is nearest, and what is written there is dropped
     Gather(axes: Vec<i32>, sizes: Vec<i32>) => |[x, indices @ ..], s| index::gather(x, indices, axes, sizes, s);
     Scatter(axes: Vec<i32>) => |[x, updates, indices @ ..], s| index::scatter(index::Scatter::Put, x, updates, indices, axes, s);
     ScatterAdd(axes: Vec<i32>) => |[x, updates, indices @ ..], s| index::scatter(index::Scatter::Add, x, updates, indices, axes, s);

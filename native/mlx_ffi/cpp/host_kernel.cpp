@@ -185,12 +185,22 @@ class HostCall : public mx::UnaryPrimitive {
   HostCall(
       mx::Stream stream,
       const char* name,
+      bool reuses,
       mlx_ffi_call_fn call,
       std::shared_ptr<void> payload)
-      : UnaryPrimitive(stream), name_(name), call_(call), payload_(std::move(payload)) {}
+      : UnaryPrimitive(stream),
+        name_(name),
+        reuses_(reuses),
+        call_(call),
+        payload_(std::move(payload)) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    // What nobody else needs makes room, unless it is a part of much more that would stay.
+    if (reuses_ && mx::is_donatable(inputs[0], out) && inputs[0].flags().row_contiguous) {
+      out.copy_shared_buffer(inputs[0]);
+    } else {
+      out.set_data(mx::allocator::malloc(out.nbytes()));
+    }
     auto& encoder = mx::cpu::get_command_encoder(stream());
     std::vector<const void*> from;
     for (const auto& in : inputs) {
@@ -217,6 +227,7 @@ class HostCall : public mx::UnaryPrimitive {
 
  private:
   const char* name_;
+  bool reuses_;
   mlx_ffi_call_fn call_;
   std::shared_ptr<void> payload_;
 };
@@ -259,6 +270,7 @@ extern "C" int mlx_ffi_call(
     const int* shape,
     size_t rank,
     mlx_dtype dtype,
+    bool reuse,
     const char* name,
     mlx_ffi_call_fn call,
     void* payload,
@@ -267,7 +279,7 @@ extern "C" int mlx_ffi_call(
   return guarded([&] {
     std::shared_ptr<void> owned(payload, drop);
     auto primitive =
-        std::make_shared<HostCall>(mlx_stream_get_(s), name, call, std::move(owned));
+        std::make_shared<HostCall>(mlx_stream_get_(s), name, reuse, call, std::move(owned));
     mlx_array_set_(
         *res,
         mx::array(

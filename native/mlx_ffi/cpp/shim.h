@@ -36,7 +36,8 @@ typedef struct {
 
 extern const mlx_ffi_complex_fns mlx_ffi_complex;
 
-// Fills `out` from `inputs`, all of them row by row.
+// Fills `out` from `inputs`, all of them row by row. Where that was asked for, `out` may be the first
+// input.
 typedef void (*mlx_ffi_call_fn)(void* payload, const void* const* inputs, void* out);
 
 // An array of the given shape and type that `call` will fill from the inputs, which must be
@@ -48,6 +49,7 @@ int mlx_ffi_call(
     const int* shape,
     size_t rank,
     mlx_dtype dtype,
+    bool reuse,
     const char* name,
     mlx_ffi_call_fn call,
     void* payload,

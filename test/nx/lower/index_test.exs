@@ -58,37 +58,26 @@ defmodule Mlx.Lower.IndexTest do
              ]
   end
 
-  test "indexed_add nulls the updates outside" do
+  test "writes outside are left to the native side" do
     args = [t(:s32, {4}), t(:u32, {2, 1}), t(:s32, {2}), [axes: [0]]]
-
-    assert lower(:indexed_add, t(:s32, {4}), args) ==
-             [
-               {{:reshape, {2}}, [1]},
-               const(4, :u32),
-               {:less, [3, 4]},
-               const(0, :s32),
-               {:where, [5, 2, 6]},
-               {{:reshape, {2, 1}}, [7]},
-               {{:scatter_add, [0]}, [0, 8, 3]}
-             ]
+    written = [{{:reshape, {2, 1}}, [2]}, {{:reshape, {2}}, [1]}]
+    add = {{:scatter_add, [0]}, [0, 3, 4]}
+    put = {{:scatter, [0]}, [0, 3, 4]}
+    assert lower(:indexed_add, t(:s32, {4}), args) == written ++ [add]
+    assert lower(:indexed_put, t(:s32, {4}), args) == written ++ [put]
   end
 
-  test "indexed_put sends the updates outside to a spare element" do
-    args = [t(:s32, {4}), t(:s32, {2, 1}), t(:s32, {2}), [axes: [0]]]
+  test "halves are added up in single precision" do
+    args = [t(:bf16, {4}), t(:u32, {2, 1}), t(:bf16, {2}), [axes: [0]]]
 
-    assert lower(:indexed_put, t(:s32, {4}), args) ==
+    assert lower(:indexed_add, t(:bf16, {4}), args) ==
              [
-               const(0, :s32),
-               {{:pad, [0], [0], [1]}, [0, 3]},
-               {{:reshape, {2, 1}}, [2]},
+               {{:astype, {:f, 32}}, [0]},
+               {{:astype, {:f, 32}}, [2]},
+               {{:reshape, {2, 1}}, [4]},
                {{:reshape, {2}}, [1]},
-               const(4, :s32),
-               {:less, [6, 7]},
-               {:greater_equal, [6, 3]},
-               {:logical_and, [8, 9]},
-               {:where, [10, 6, 7]},
-               {{:scatter, [0]}, [4, 5, 11]},
-               {{:slice, [0], [4], [1]}, [12]}
+               {{:scatter_add, [0]}, [3, 5, 6]},
+               {{:astype, {:bf, 16}}, [7]}
              ]
   end
 end

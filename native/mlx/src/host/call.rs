@@ -17,6 +17,10 @@ pub(crate) const SMALL: usize = 1 << 12;
 
 /// A function of arrays.
 pub(crate) trait Call: Send + Sync + 'static {
+    /// Whether the result may be written over the first input, of the same shape and type, if nobody
+    /// else needs that.
+    const REUSES: bool = false;
+
     /// Writes the result's elements.
     ///
     /// # Safety
@@ -69,6 +73,7 @@ pub(crate) fn call<C: Call>(
                 dims.as_ptr(),
                 dims.len(),
                 dtype.raw(),
+                C::REUSES,
                 name.as_ptr(),
                 Some(run::<C>),
                 Box::into_raw(payload).cast(),

@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
-use super::TILE;
 use super::number::{self, Fraction, Number, Whole};
 use crate::dtype::Dtype;
 use crate::host::{Converted, Function};
@@ -131,10 +130,29 @@ impl<A: Number, B: Number, F: Zip<A, B>> Job for Numbers<'_, Zipped<A, B, F>> {
     }
 }
 
-/// One of two numbers, whatever they are, as bits of the same size.
+/// A choice between numbers, whatever their type, as bits: of a choice between values the compiler
+/// makes one between places, and no vectors.
+trait Bits: Copy {
+    fn selected(condition: u8, x: Self, y: Self) -> Self;
+}
+
+macro_rules! bits {
+    ($($t:ty),*) => {
+        $(impl Bits for $t {
+            #[inline(always)]
+            fn selected(condition: u8, x: Self, y: Self) -> Self {
+                let mask = <$t>::from(condition != 0).wrapping_neg();
+                x & mask | y & !mask
+            }
+        })*
+    };
+}
+
+bits!(u8, u16, u32, u64);
+
 struct Selected<T>(T);
 
-impl<T: Whole> Job for Numbers<'_, Selected<T>> {
+impl<T: Bits> Job for Numbers<'_, Selected<T>> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let Self {
@@ -154,26 +172,9 @@ impl<T: Whole> Job for Numbers<'_, Selected<T>> {
                 write::<T>(places, step, size),
             )
         };
-        // All masks ahead of all numbers: of a condition the compiler makes branches, and reads
-        // number by number what they choose.
-        let mut masks = [T::ZERO; TILE];
-        for (mask, condition) in masks.iter_mut().zip(condition) {
-            let bit = if *condition != 0 { T::ONE } else { T::ZERO };
-            *mask = T::ZERO.subtract(bit);
+        for (((to, condition), x), y) in to.iter_mut().zip(condition).zip(x).zip(y) {
+            *to = T::selected(*condition, *x, *y);
         }
-        for (((to, mask), x), y) in to.iter_mut().zip(&masks).zip(x).zip(y) {
-            *to = x.and(*mask).or(y.and(mask.invert()));
-        }
-    }
-}
-
-/// The selection of numbers of so many bytes.
-fn select(size: usize) -> Loop {
-    match size {
-        1 => each::<Selected<u8>>,
-        2 => each::<Selected<u16>>,
-        4 => each::<Selected<u32>>,
-        _ => each::<Selected<u64>>,
     }
 }
 
@@ -203,6 +204,34 @@ impl<A: number::Cast, B: number::Cast> Job for Numbers<'_, Cast<A, B>> {
         }
     }
 }
+
+/// The first operand turned to the left by the second, and then the third's bits turned over where it
+/// has ones: what random numbers are made of.
+struct Turned;
+
+impl Job for Numbers<'_, Turned> {
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Self {
+            places, step, size, ..
+        } = self;
+        // SAFETY: as the caller of the loop says.
+        let (x, by, y) = unsafe {
+            (
+                read::<u32>(places, step, 0, size),
+                read::<u32>(places, step, 1, size),
+                read::<u32>(places, step, 2, size),
+            )
+        };
+        // SAFETY: as the caller of the loop says.
+        let to = unsafe { write::<u32>(places, step, size) };
+        for (((to, x), by), y) in to.iter_mut().zip(x).zip(by).zip(y) {
+            *to = (x.wrapping_shl(*by) | x.wrapping_shr(by.wrapping_neg())) ^ y;
+        }
+    }
+}
+
+pub(super) const TURNED: Loop = each::<Turned>;
 
 /// A loop over a function of the host's.
 ///
@@ -338,11 +367,14 @@ macro_rules! by_type {
 pub(super) fn step(op: &Op, types: &[Dtype]) -> Option<(Loop, Dtype)> {
     let (run, dtype) = match (op, types) {
         (Op::Where, [Dtype::Bool, x, y]) if x == y => {
-            let size = match x {
-                Dtype::Bool => Some(size_of::<bool>()),
-                _ => by_type!(number *x, T => size_of::<T>()),
+            let run: Option<Loop> = match x.size() {
+                _ if *x == Dtype::Complex64 => None,
+                1 => Some(each::<Selected<u8>>),
+                2 => Some(each::<Selected<u16>>),
+                4 => Some(each::<Selected<u32>>),
+                _ => Some(each::<Selected<u64>>),
             };
-            (size.map(select), *x)
+            (run, *x)
         }
         (Op::Astype(to), [from]) => (cast(*from, *to), *to),
         (Op::Convert(to), [from]) => {

@@ -317,3 +317,95 @@ fn constants_of_every_type_are_computed() {
         assert_eq!(made, Some(constant_of(wanted)), "{op:?} of {a} and {b}");
     }
 }
+
+/// A program of u32 whose first slots are two inputs, and what it makes of each pair of numbers, which
+/// `wanted` says for all results.
+fn check_pairs(
+    instructions: Vec<(Op, Vec<u32>)>,
+    results: Vec<u32>,
+    steps: usize,
+    wanted: impl Fn(u32, u32) -> Vec<u32>,
+) {
+    let instructions = instructions.into_iter().map(|(op, operands)| Instruction {
+        op,
+        operands: operands.into(),
+    });
+    let program = Program::whole(2, instructions.collect(), results).unwrap();
+    let mut kernel = Kernel::new(&[Dtype::Uint32; 2]);
+    let part = kernel.add(&program).unwrap();
+    assert_eq!(kernel.work(), steps);
+    let mut registers = kernel.registers(0);
+    let number = |index: usize| (index as u32).wrapping_mul(0x9e37_79b9) ^ 0x8000_0001;
+    for register in 0..2 {
+        let numbers = (0..TILE).flat_map(|index| number(2 * index + register).to_ne_bytes());
+        let numbers: Vec<u8> = numbers.collect();
+        registers
+            .bytes_mut(register, 4 * TILE)
+            .copy_from_slice(&numbers);
+    }
+    kernel.run(&part, &mut registers, TILE);
+    for index in 0..TILE {
+        let wanted = wanted(number(2 * index), number(2 * index + 1));
+        for (output, wanted) in part.outputs.iter().zip(wanted) {
+            let found = &registers.bytes_mut(output.register, 4 * TILE)[4 * index..][..4];
+            assert_eq!(found, wanted.to_ne_bytes());
+        }
+    }
+}
+
+fn held(dtype: Dtype, bytes: &[u8]) -> (Op, Vec<u32>) {
+    (Op::Constant(dtype, Bytes(bytes.to_vec())), vec![])
+}
+
+#[test]
+fn a_rotation_is_one_step_with_what_is_done_with_its_bits() {
+    let rotation = |left: u32, right: u32, is_swapped: bool| {
+        let by = |by: u32| held(Dtype::Uint32, &by.to_ne_bytes());
+        let (or, xor) = if is_swapped {
+            ([5, 4], [1, 6])
+        } else {
+            ([4, 5], [6, 1])
+        };
+        vec![
+            by(left),
+            by(right),
+            (Op::LeftShift, vec![0, 2]),
+            (Op::RightShift, vec![0, 3]),
+            (Op::BitwiseOr, or.to_vec()),
+            (Op::BitwiseXor, xor.to_vec()),
+        ]
+    };
+    for by in [1, 13, 31] {
+        let turned = |x: u32, y: u32| vec![x.rotate_left(by) ^ y];
+        check_pairs(rotation(by, 32 - by, false), vec![7], 1, turned);
+        check_pairs(rotation(by, 32 - by, true), vec![7], 1, turned);
+    }
+    // What is needed besides is there, and what is no rotation is none.
+    let all = |x: u32, y: u32| vec![x.rotate_left(5) ^ y, x << 5, x.rotate_left(5)];
+    check_pairs(rotation(5, 27, false), vec![7, 4, 6], 4, all);
+    let less = |x: u32, y: u32| vec![(x << 5 | x >> 20) ^ y];
+    check_pairs(rotation(5, 20, false), vec![7], 4, less);
+}
+
+#[test]
+fn what_a_constant_chooses_is_no_step() {
+    for truth in [0, 1] {
+        let instructions = vec![
+            held(Dtype::Bool, &[truth]),
+            (Op::Add, vec![0, 1]),
+            (Op::Subtract, vec![0, 1]),
+            (Op::Where, vec![2, 3, 4]),
+            (Op::BitwiseInvert, vec![5]),
+            // Of inputs there is a step, for a result is nobody else's.
+            (Op::Where, vec![2, 0, 1]),
+        ];
+        let wanted = |x: u32, y: u32| {
+            let (sum, input) = match truth {
+                0 => (x.wrapping_sub(y), y),
+                _ => (x.wrapping_add(y), x),
+            };
+            vec![sum, !sum, input]
+        };
+        check_pairs(instructions, vec![5, 6, 7], 3, wanted);
+    }
+}
