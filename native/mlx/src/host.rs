@@ -6,12 +6,15 @@
 //! next one; and faster.
 
 mod call;
+mod conv;
 mod convert;
+mod gemm;
 mod lanes;
 mod product;
 mod reduce;
 
 pub(crate) use call::{Call, SMALL, call};
+pub(crate) use conv::conv;
 pub(crate) use convert::{Converted, convert};
 pub(crate) use product::product;
 pub(crate) use reduce::{PIECE, Reduction, Rows, reduce, rows};

@@ -6,7 +6,7 @@
 #[macro_use]
 mod macros;
 mod check;
-mod conv;
+pub(crate) mod conv;
 mod float;
 mod fold;
 mod fourier;
