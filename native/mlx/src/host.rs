@@ -12,12 +12,16 @@ mod gemm;
 mod lanes;
 mod product;
 mod reduce;
+mod scatter;
+mod triangular;
 
 pub(crate) use call::{Call, SMALL, call};
 pub(crate) use conv::conv;
 pub(crate) use convert::{Converted, convert};
 pub(crate) use product::product;
 pub(crate) use reduce::{PIECE, Reduction, Rows, reduce, rows};
+pub(crate) use scatter::scatter;
+pub(crate) use triangular::solve_triangular;
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;

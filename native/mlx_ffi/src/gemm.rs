@@ -1,4 +1,4 @@
-//! BLAS's matrix products themselves, on the thread that asks. OpenBLAS's own threads are to do
+//! BLAS's matrix products and triangular systems themselves, on the thread that asks. OpenBLAS's own threads are to do
 //! nothing: see `blas`.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -43,22 +43,50 @@ pub type Gemm<T> = unsafe extern "C" fn(
     c_int,
 );
 
-macro_rules! gemm {
-    ($($name:ident, $symbol:ident: $scalar:ty;)*) => {$(
+/// As in every BLAS: the order, the side, the triangle, whether it is transposed, whether its diagonal
+/// is of ones, the sizes m and n of b, alpha, a, b.
+pub type Trsm<T> = unsafe extern "C" fn(
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    T,
+    *const T,
+    c_int,
+    *mut T,
+    c_int,
+);
+
+/// BLAS's names for where a triangular matrix stands, and what it has.
+pub const LEFT: c_int = 141;
+/// As above.
+pub const UPPER: c_int = 121;
+/// As above.
+pub const LOWER: c_int = 122;
+/// As above: numbers on its diagonal, and not ones.
+pub const NOT_UNIT: c_int = 131;
+
+macro_rules! functions {
+    ($($name:ident, $symbol:ident: $ty:ty;)*) => {$(
         /// The function of this name, if there is a BLAS.
-        pub fn $name() -> Option<Gemm<$scalar>> {
-            static FOUND: OnceLock<Option<Gemm<$scalar>>> = OnceLock::new();
+        pub fn $name() -> Option<$ty> {
+            static FOUND: OnceLock<Option<$ty>> = OnceLock::new();
             *FOUND.get_or_init(|| {
                 let name = concat!(stringify!($symbol), "\0");
                 let symbol = CStr::from_bytes_with_nul(name.as_bytes()).map(next).ok()?;
                 // SAFETY: a BLAS defines the symbol with this type; null becomes `None`.
-                unsafe { std::mem::transmute::<*mut c_void, Option<Gemm<$scalar>>>(symbol) }
+                unsafe { std::mem::transmute::<*mut c_void, Option<$ty>>(symbol) }
             })
         }
     )*};
 }
 
-gemm! {
-    sgemm, cblas_sgemm: f32;
-    dgemm, cblas_dgemm: f64;
+functions! {
+    sgemm, cblas_sgemm: Gemm<f32>;
+    dgemm, cblas_dgemm: Gemm<f64>;
+    strsm, cblas_strsm: Trsm<f32>;
+    dtrsm, cblas_dtrsm: Trsm<f64>;
 }

@@ -53,7 +53,7 @@ macro_rules! sums {
             #[inline(always)]
             unsafe fn copy(from: *const Self, to: *mut Self, count: usize) {
                 // SAFETY: as the caller says; the one is an operand, the other is not.
-                unsafe { to.copy_from_nonoverlapping(from, count) }
+                unsafe { patch::copy_sums(from, to, count) }
             }
             unsafe fn store(from: *const Self, to: *mut Self, count: usize) {
                 // SAFETY: as above.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::Number;
 use super::sizes::Axis;
+use crate::host::gemm::Sum;
 use crate::isa::Job;
 
 /// One of the axes that places, or elements of a window, are counted along.
@@ -102,6 +103,7 @@ impl<T: Number> Job for Patch<'_, T> {
     fn run<const FMA: bool>(self) {
         let axes = self.input.axes.len();
         let mut to = self.to;
+        let mut last = Last::default();
         for (row, offset) in self.rows.offsets.iter().enumerate() {
             let row = &self.rows.at[row * axes..][..axes];
             for (run, size) in self.runs.sizes.iter().enumerate() {
@@ -109,7 +111,7 @@ impl<T: Number> Job for Patch<'_, T> {
                 let offset = offset + self.runs.offsets[run];
                 // SAFETY: the matrix has room for so many.
                 unsafe {
-                    self.fill(row, at, offset, *size, to);
+                    self.fill(row, at, offset, *size, to, &mut last);
                     to = to.add(*size);
                 }
             }
@@ -128,6 +130,7 @@ impl<T: Number> Patch<'_, T> {
         mut offset: isize,
         size: usize,
         to: *mut T::Sum,
+        last: &mut Last,
     ) {
         let Input { at, axes, strides } = self.input;
         let (others, step) = match self.along {
@@ -146,18 +149,23 @@ impl<T: Number> Patch<'_, T> {
             return unsafe { copy(at.offset(offset), step, to, 1, size) };
         }
         let (axis, place, stride) = (axes[others], row[others] + run[others], strides[others]);
+        // Mostly it is the row above that was seen.
+        if (last.place, last.size) != (place, size) {
+            let seen = axis.seen(place, step, size);
+            *last = Last { place, size, seen };
+        }
         let Seen {
             first,
             count,
             every,
-        } = axis.seen(place, step, size);
+        } = last.seen;
         // SAFETY: those seen are elements of the input, and the others are zeros.
         unsafe {
             if every > 1 {
                 to.write_bytes(0, size);
             } else {
-                to.write_bytes(0, first);
-                to.add(first + count).write_bytes(0, size - first - count);
+                zeros(to, first);
+                zeros(to.add(first + count), size - first - count);
             }
             if count > 0 {
                 let element = (place + first as isize * step) / axis.spread;
@@ -166,6 +174,54 @@ impl<T: Number> Patch<'_, T> {
                 copy(from, step, to.add(first), every, count);
             }
         }
+    }
+}
+
+/// Mostly a few of them: calling a function takes longer.
+///
+/// # Safety
+/// There must be room for them.
+#[inline(always)]
+unsafe fn zeros<S: Sum>(to: *mut S, count: usize) {
+    // SAFETY: as the caller says; all zeros is a number.
+    unsafe {
+        if count > FEW {
+            return to.write_bytes(0, count);
+        }
+        for index in 0..count {
+            // Else the compiler calls that function.
+            to.add(index).write_volatile(S::default());
+        }
+    }
+}
+
+/// As many numbers as are copied without calling a function.
+const SHORT: usize = 64;
+const FEW: usize = 8;
+
+/// # Safety
+/// So many must be there, and room for them elsewhere.
+#[inline(always)]
+pub(super) unsafe fn copy_sums<S: Sum>(from: *const S, to: *mut S, count: usize) {
+    // SAFETY: as the caller says; the last few may be copied twice.
+    unsafe {
+        if !(FEW..=SHORT).contains(&count) {
+            if count > SHORT {
+                return to.copy_from_nonoverlapping(from, count);
+            }
+            for index in 0..count {
+                to.add(index).write_volatile(from.add(index).read());
+            }
+            return;
+        }
+        let mut next = 0;
+        while next + FEW < count {
+            let few = from.add(next).cast::<[S; FEW]>().read_unaligned();
+            to.add(next).cast::<[S; FEW]>().write_unaligned(few);
+            next += FEW;
+        }
+        let few = from.add(count - FEW).cast::<[S; FEW]>().read_unaligned();
+        to.add(count - FEW).cast::<[S; FEW]>().write_unaligned(few);
     }
 }
 
@@ -199,8 +255,16 @@ unsafe fn copy<T: Number>(
     }
 }
 
+/// The run before.
+#[derive(Default)]
+struct Last {
+    place: isize,
+    size: usize,
+    seen: Seen,
+}
+
 /// Those of a run that are elements of the input, every so many of them from the first on.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     first: usize,
     count: usize,
