@@ -152,3 +152,76 @@ fn of<T: Number>(a: &Array, b: &Array, upper: bool, s: &Stream) -> Option<Result
     let result = (b.dims(), b.dtype());
     Some(call(c"Triangular", &[a, b], result, triangular, s))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    //! Oracle: the product of the matrix and its solution.
+    use super::*;
+    use crate::shape::Shape;
+    use crate::stream::Streams;
+
+    const COUNT: usize = 3;
+
+    fn array(dims: &[usize], number: impl Fn(usize) -> f64) -> Array {
+        let shape = Shape::new(dims.iter().map(|dim| *dim as i64).collect()).unwrap();
+        let bytes = (0..shape.size()).flat_map(|index| number(index).to_ne_bytes());
+        Array::from_bytes(&bytes.collect::<Vec<u8>>(), &shape, Dtype::Float64).unwrap()
+    }
+
+    fn solved(rows: usize, columns: usize, a: &dyn Fn(usize) -> f64, upper: bool) -> Vec<f64> {
+        let streams = Streams::new(Device::Cpu).unwrap();
+        let b = |index: usize| (index % 7) as f64 - 3.0;
+        let (a, b) = (
+            array(&[COUNT, rows, rows], a),
+            array(&[COUNT, rows, columns], b),
+        );
+        let made = solve_triangular(&a, &b, upper, &streams.main).unwrap();
+        let bytes = made.unwrap().bytes(None, &streams).unwrap();
+        let (numbers, rest) = bytes.as_chunks::<8>();
+        assert!(rest.is_empty());
+        numbers.iter().map(|x| f64::from_ne_bytes(*x)).collect()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls MLX")]
+    fn products_are_what_was_given() {
+        for (rows, columns) in [(1, 1), (2, 1), (5, 3), (40, 200)] {
+            for upper in [true, false] {
+                // Whatever is in the other triangle.
+                let a = |index: usize| {
+                    let (row, column) = (index / rows % rows, index % rows);
+                    match (row == column, (row < column) == upper) {
+                        (true, _) => 2.0 + (index % 3) as f64,
+                        (_, true) => (index % 5) as f64 / 100.0,
+                        _ => f64::NAN,
+                    }
+                };
+                let x = solved(rows, columns, &a, upper);
+                for index in 0..COUNT * rows * columns {
+                    let (matrix, row) = (index / columns / rows, index / columns % rows);
+                    let along = if upper { row..rows } else { 0..row + 1 };
+                    let product = |at: usize| {
+                        a((matrix * rows + row) * rows + at)
+                            * x[(matrix * rows + at) * columns + index % columns]
+                    };
+                    let sum: f64 = along.map(product).sum();
+                    let wanted = (index % 7) as f64 - 3.0;
+                    assert!(
+                        (sum - wanted).abs() < 1e-12,
+                        "{rows} {columns} {upper} {index}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls MLX")]
+    fn a_pivot_of_zero_is_none() {
+        let a = |index: usize| if index == 0 { 0.0 } else { 1.0 };
+        let x = solved(2, 1, &a, false);
+        assert!(x[0].is_nan() && x[1].is_nan());
+        assert!(x[2..].iter().all(|x| x.is_finite()));
+    }
+}
