@@ -3,8 +3,7 @@ defmodule Mlx.Lower.Conv do
   # Nx's convolution is {batch, channels, ...} by {filters, channels, ...} after the permutations;
   # MLX puts channels last. What MLX's kernels lack is rewritten into what they have: groups of
   # batches into groups of features, groups they do not know into separate convolutions, complex
-  # numbers into real ones, and the rest (f64, more than three axes) into a matrix product over
-  # windows.
+  # numbers into real ones, and more than three axes into a matrix product over windows.
   use Mlx.Lower.Family
 
   compose :conv, out, [t, kernel, opts] do
@@ -36,7 +35,7 @@ defmodule Mlx.Lower.Conv do
   defp pad_before(input, shape, opts, type) do
     plain? = Enum.all?(opts[:padding], fn {low, high} -> low >= 0 and high >= 0 end)
 
-    if plain? and not unfolded?(type, tuple_size(shape) - 2) do
+    if plain? and not unfolded?(tuple_size(shape) - 2) do
       {input, shape, opts}
     else
       config =
@@ -95,10 +94,10 @@ defmodule Mlx.Lower.Conv do
     spatial = tuple_size(input_shape) - 2
 
     cond do
-      groups == 1 and unfolded?(type, spatial) ->
+      groups == 1 and unfolded?(spatial) ->
         unfold(input, input_shape, weight, weight_shape, opts)
 
-      groups == 1 or (spatial <= 2 and not unfolded?(type, spatial)) ->
+      groups == 1 or spatial in 1..2 ->
         {op(opts, groups), [input, weight]}
 
       true ->
@@ -120,7 +119,7 @@ defmodule Mlx.Lower.Conv do
     end
   end
 
-  defp unfolded?(type, spatial), do: type == {:f, 64} or spatial not in 1..3
+  defp unfolded?(spatial), do: spatial not in 1..3
 
   # A row per place of the window, a column per element in it and channel.
   defp unfold(input, input_shape, weight, weight_shape, opts) do

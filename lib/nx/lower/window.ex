@@ -22,11 +22,11 @@ defmodule Mlx.Lower.Window do
   end
 
   compose :window_scatter_max, out, [t, source, init, dims, opts] do
-    scatter(:argmax_axis, out, t, source, init, dims, opts)
+    scatter(true, out, t, source, init, dims, opts)
   end
 
   compose :window_scatter_min, out, [t, source, init, dims, opts] do
-    scatter(:argmin_axis, out, t, source, init, dims, opts)
+    scatter(false, out, t, source, init, dims, opts)
   end
 
   defp window_reduce(op, out, t, dims, opts, identity) do
@@ -88,44 +88,21 @@ defmodule Mlx.Lower.Window do
     slice(tree, shape, starts, stops, List.replace_at(List.duplicate(1, rank), axis, stride))
   end
 
-  # The view, of rank twice the tensor's, and the shape of the padded tensor.
-  defp padded_windows(x, shape, dims, opts, padding) do
-    dims = Tuple.to_list(dims)
-    dilations = opts[:window_dilations] || List.duplicate(1, length(dims))
-    config = for {low, high} <- opts[:padding], do: {low, high, 0}
-    {padded, padded_shape} = pad(x, shape, config, padding)
-    {view, _places} = windows(padded, padded_shape, dims, opts[:strides], dilations)
-    {view, padded_shape}
-  end
-
   # Every window picks the place of its extreme, the last one among equals, and adds its source
-  # there. Places are counted in the padded tensor; what falls on the padding is cut off.
-  defp scatter(op, out, t, source, init, dims, opts) do
-    flat = {Tuple.product(source.shape), Tuple.product(dims)}
-    value = cast(init, init.type, t.type)
-    {windows, padded} = padded_windows(t, t.shape, dims, opts, value)
-    size = Tuple.product(padded)
-
-    order = reshape(Mlx.Lower.Create.arange(size, {:s, 32}), padded)
-    unpadded = Keyword.put(opts, :padding, List.duplicate({0, 0}, tuple_size(padded)))
-    {places, _} = padded_windows(order, padded, dims, unpadded, const(0, {:s, 32}))
-
-    latest = fn view -> {{:flip, [1]}, [reshape(view, flat)]} end
-    chosen = {{op, 1, true}, [latest.(windows)]}
-    place = {{:take_along_axis, 1}, [latest.(places), chosen]}
-
+  # there. What falls on the padding is cut off.
+  defp scatter(max?, out, t, source, init, dims, opts) do
+    config = for {low, high} <- opts[:padding], do: {low, high, 0}
+    {x, padded} = pad(t, t.shape, config, cast(init, init.type, t.type))
     type = wide(out.type)
-    base = {{:broadcast_to, {size}}, [cast(init, type)]}
-    updates = reshape(cast(source, type), {elem(flat, 0), 1})
-    sums = {{:scatter_add, [0]}, [base, updates, reshape(place, {elem(flat, 0)})]}
-    sums = cast(sums, type, out.type)
+    op = {:window_scatter, Tuple.to_list(dims), opts[:strides], max?}
+    sums = cast({op, [x, cast(source, type), cast(init, type)]}, type, out.type)
 
     {starts, stops} =
       opts[:padding]
       |> Enum.zip_with(Tuple.to_list(t.shape), fn {low, _}, dim -> {low, low + dim} end)
       |> Enum.unzip()
 
-    slice(reshape(sums, padded), padded, starts, stops)
+    slice(sums, padded, starts, stops)
   end
 
   defp extreme(binary, type), do: const_binary(binary.(type), type)

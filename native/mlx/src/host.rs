@@ -6,19 +6,26 @@
 //! next one; and faster.
 
 mod call;
+mod conv;
 mod convert;
 mod index;
+mod gemm;
 mod lanes;
 mod order;
 mod product;
 mod reduce;
+mod triangular;
+mod window;
 
 pub(crate) use call::{Call, SMALL, call};
+pub(crate) use conv::conv;
 pub(crate) use convert::{Converted, convert};
 pub(crate) use index::{Merged, gather, scatter, take, take_along};
 pub(crate) use order::{argsort, is_far, sort};
 pub(crate) use product::product;
 pub(crate) use reduce::{PIECE, Reduction, Rows, reduce, rows};
+pub(crate) use triangular::solve_triangular;
+pub(crate) use window::window_scatter;
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;

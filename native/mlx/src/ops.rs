@@ -6,7 +6,7 @@
 #[macro_use]
 mod macros;
 mod check;
-mod conv;
+pub(crate) mod conv;
 mod float;
 mod fold;
 mod fourier;
@@ -18,6 +18,7 @@ mod product;
 #[cfg(test)]
 mod properties;
 mod shape;
+pub(crate) mod window;
 
 use mlx_ffi as ffi;
 use smallvec::{SmallVec, smallvec};
@@ -181,6 +182,7 @@ ops! {
     ScatterProd(axes: Vec<i32>) => |[x, updates, indices @ ..], s| index::scatter(index::Scatter::Prod, x, updates, indices, axes, s);
     TakeAlongAxis(axis: i32) => |[x, indices], s| index::take_along_axis(x, indices, axis, s);
     TakeAxis(axis: i32) => |[x, indices], s| index::take_axis(x, indices, axis, s);
+    WindowScatter(dims: Vec<i32>, strides: Vec<i32>, max: bool) => |[x, source, init], s| window::scatter(x, source, init, &window::Windows { dims, strides, max }, s);
 
     // Products
     ConvGeneral(strides: Vec<i32>, pad_lo: Vec<i32>, pad_hi: Vec<i32>, kernel_dilation: Vec<i32>, input_dilation: Vec<i32>, groups: i32, flip: bool)

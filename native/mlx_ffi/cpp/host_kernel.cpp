@@ -232,6 +232,70 @@ class HostCall : public mx::UnaryPrimitive {
   std::shared_ptr<void> payload_;
 };
 
+// One array from others, however those lie, laid out as they suggest.
+class HostPlaced : public mx::UnaryPrimitive {
+ public:
+  HostPlaced(
+      mx::Stream stream,
+      const char* name,
+      mlx_ffi_place_fn place,
+      mlx_ffi_placed_fn call,
+      std::shared_ptr<void> payload)
+      : UnaryPrimitive(stream),
+        name_(name),
+        place_(place),
+        call_(call),
+        payload_(std::move(payload)) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    const size_t rank = out.ndim();
+    std::vector<const void*> from;
+    std::vector<int64_t> strides;
+    for (const auto& in : inputs) {
+      encoder.set_input_array(in);
+      from.push_back(in.data<char>());
+      for (int axis = 0; axis < static_cast<int>(rank); axis++) {
+        strides.push_back(in.shape(axis) == 1 ? 0 : in.strides(axis));
+      }
+    }
+    auto placed = out.strides();
+    const auto views = [rank](const auto& from, const auto& strides) {
+      std::vector<mlx_ffi_input> views;
+      for (size_t i = 0; i < from.size(); i++) {
+        views.push_back({from[i], strides.data() + i * rank});
+      }
+      return views;
+    };
+    place_(payload_.get(), views(from, strides).data(), placed.data());
+    const auto [size, by_rows, by_columns] = mx::check_contiguity(out.shape(), placed);
+    mx::array::Flags flags = out.flags();
+    flags.contiguous = true;
+    flags.row_contiguous = by_rows;
+    flags.col_contiguous = by_columns;
+    out.set_data(mx::allocator::malloc(out.nbytes()), out.size(), std::move(placed), flags);
+    encoder.set_output_array(out);
+    encoder.dispatch([call = call_, payload = payload_, views, from = std::move(from),
+                      strides = std::move(strides), to = static_cast<void*>(out.data<char>())] {
+      call(payload.get(), views(from, strides).data(), to);
+    });
+  }
+
+  void eval_gpu(const std::vector<mx::array>&, mx::array&) override {
+    throw std::runtime_error("a host kernel has no GPU implementation");
+  }
+
+  const char* name() const override {
+    return name_;
+  }
+
+ private:
+  const char* name_;
+  mlx_ffi_place_fn place_;
+  mlx_ffi_placed_fn call_;
+  std::shared_ptr<void> payload_;
+};
+
 // What a call of ours answers: 0, or 1 with the exception's text kept as the thread's last error.
 template <typename F>
 int guarded(F f) {
@@ -280,6 +344,32 @@ extern "C" int mlx_ffi_call(
     std::shared_ptr<void> owned(payload, drop);
     auto primitive =
         std::make_shared<HostCall>(mlx_stream_get_(s), name, reuse, call, std::move(owned));
+    mlx_array_set_(
+        *res,
+        mx::array(
+            mx::Shape(shape, shape + rank),
+            mlx_dtype_to_cpp(dtype),
+            std::move(primitive),
+            mlx_vector_array_get_(inputs)));
+  });
+}
+
+extern "C" int mlx_ffi_placed(
+    mlx_array* res,
+    const mlx_vector_array inputs,
+    const int* shape,
+    size_t rank,
+    mlx_dtype dtype,
+    const char* name,
+    mlx_ffi_place_fn place,
+    mlx_ffi_placed_fn call,
+    void* payload,
+    void (*drop)(void*),
+    const mlx_stream s) {
+  return guarded([&] {
+    std::shared_ptr<void> owned(payload, drop);
+    auto primitive = std::make_shared<HostPlaced>(
+        mlx_stream_get_(s), name, place, call, std::move(owned));
     mlx_array_set_(
         *res,
         mx::array(

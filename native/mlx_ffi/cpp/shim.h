@@ -90,6 +90,28 @@ int mlx_ffi_elements(
     void (*drop)(void*),
     const mlx_stream s);
 
+// Says how far apart the elements of a result are along each axis, once those of the inputs are known.
+// Whatever it says, they are as many as the shape has, without gaps.
+typedef void (*mlx_ffi_place_fn)(void* payload, const mlx_ffi_input* inputs, int64_t* strides);
+
+// Fills `out`, whose elements lie as was said.
+typedef void (*mlx_ffi_placed_fn)(void* payload, const mlx_ffi_input* inputs, void* out);
+
+// An array of the given shape and type, laid out as `place` says and filled by `call` from the inputs,
+// which have as many axes. `payload` and the stream are as above.
+int mlx_ffi_placed(
+    mlx_array* res,
+    const mlx_vector_array inputs,
+    const int* shape,
+    size_t rank,
+    mlx_dtype dtype,
+    const char* name,
+    mlx_ffi_place_fn place,
+    mlx_ffi_placed_fn call,
+    void* payload,
+    void (*drop)(void*),
+    const mlx_stream s);
+
 // From now on what the calling thread allocates must be within MLX's memory limit: beyond it,
 // allocations throw.
 void mlx_ffi_limit_thread(void);

@@ -9,6 +9,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use crate::gemm::next;
+
 /// Has a function called for tiles that make up all `m` rows and `n` columns of a product, each the
 /// sum of `k` products, on any threads, and returns once all are done.
 pub type Tiles = fn(m: usize, n: usize, k: usize, each: &Tile);
@@ -74,12 +76,6 @@ impl Matrix {
         // SAFETY: as the caller says.
         unsafe { self.at.add((across * leading + along) * self.size) as *mut T }
     }
-}
-
-/// The next definition of a symbol after this library's own.
-fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: the name is a C string.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
 /// What several threads may read.

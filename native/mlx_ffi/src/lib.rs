@@ -16,6 +16,7 @@ use std::ops::Range;
 pub mod allocator;
 #[cfg(blas = "openblas")]
 pub mod blas;
+pub mod gemm;
 
 #[cfg(blas = "other")]
 mod blas {

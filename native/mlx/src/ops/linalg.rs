@@ -8,6 +8,7 @@ use super::integer::constant;
 use crate::array::{Array, Vector};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::host;
 use crate::shape::Shape;
 use crate::stream::Stream;
 
@@ -123,6 +124,9 @@ pub(super) fn inv(a: &Array, s: &Stream) -> Result<Array> {
 /// Of A X = B with a triangular A. NaN stands in for a pivot of zero, which LAPACK refuses.
 pub(super) fn solve_triangular(a: &Array, b: &Array, upper: bool, s: &Stream) -> Result<Array> {
     check_matrices(a)?;
+    if let Some(solved) = host::solve_triangular(a, b, upper, s) {
+        return solved;
+    }
     let [.., rows, columns] = a.dims() else {
         return Err(not_matrices());
     };
