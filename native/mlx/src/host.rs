@@ -8,8 +8,8 @@
 mod call;
 mod conv;
 mod convert;
-mod index;
 mod gemm;
+mod index;
 mod lanes;
 mod order;
 mod product;

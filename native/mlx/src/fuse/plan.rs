@@ -186,9 +186,9 @@ fn flat(program: &Program) -> Option<Program> {
         let mut inner = from.to_vec();
         for Instruction { op, operands } in body.0.instructions() {
             let operands = operands.iter().map(|slot| inner[*slot as usize]).collect();
+            inner.extend(next..next + op.outputs() as u32);
+            next += op.outputs() as u32;
             let op = op.clone();
-            inner.push(next);
-            next += 1;
             instructions.push(Instruction { op, operands });
         }
         slots.extend(body.0.results().iter().map(|slot| inner[*slot as usize]));
@@ -372,6 +372,7 @@ impl Stage {
 mod tests {
     //! Oracle: stages by hand.
     use super::*;
+    use crate::program::Body;
 
     fn of(op: Op, operands: &[u32]) -> Instruction {
         let operands = operands.iter().copied().collect();
@@ -393,6 +394,32 @@ mod tests {
             of(Op::Square, &[3]),
         ];
         Program::whole(2, instructions, vec![3, 4]).unwrap()
+    }
+
+    /// A file may have anything in what is fused.
+    #[test]
+    fn a_program_within_may_have_operations_of_several_results() {
+        let inner = vec![of(Op::Qr, &[0]), of(Op::Matmul, &[1, 2])];
+        let inner = Program::whole(1, inner, vec![3]).unwrap();
+        let outer = vec![
+            of(Op::Abs, &[0]),
+            of(Op::Fused(Body(Arc::new(inner))), &[1]),
+            of(Op::Exp, &[2]),
+        ];
+        let outer = Program::whole(1, outer, vec![3]).unwrap();
+        let flat = flat(&outer).unwrap();
+        let found: Vec<_> = flat
+            .instructions()
+            .map(|step| (step.op.clone(), step.operands.to_vec()))
+            .collect();
+        let wanted = [
+            (Op::Abs, vec![0]),
+            (Op::Qr, vec![1]),
+            (Op::Matmul, vec![2, 3]),
+            (Op::Exp, vec![4]),
+        ];
+        assert_eq!(found, wanted);
+        assert_eq!(flat.results(), [5]);
     }
 
     #[test]

@@ -250,7 +250,9 @@ mod tests {
                 let places: Vec<i64> = places.collect();
                 let (x, source) = (numbers(dims, 7), numbers(&places, 3));
                 let init = numbers(&[], 1);
-                let made = window_scatter(&x, &source, &init, &windows, s).unwrap().unwrap();
+                let made = window_scatter(&x, &source, &init, &windows, s)
+                    .unwrap()
+                    .unwrap();
                 let wanted = by_index(&x, &source, &init, &windows, s).unwrap();
                 let [made, wanted] = [made, wanted].map(|x| x.bytes(None, &streams).unwrap());
                 assert_eq!(&*made, &*wanted, "{dims:?} {window:?} {strides:?} {max}");
