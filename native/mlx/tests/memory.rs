@@ -204,9 +204,9 @@ fn large_arrays_have_large_pages() {
         return;
     };
     let w = worker();
-    // 64 MB: too much for a block that was freed to be used again.
+    // 64 MB: too much for a block that was freed to be used again. Pages of 2 MiB fit in whole.
     let x = array(&w, &[16 * MB as i64], &vec![1f32; 16 * MB]);
     assert_eq!(read::<f32>(&w, &x).unwrap().len(), 16 * MB);
     let after = asked_for_large_pages().unwrap();
-    assert!(after >= before + 60_000, "{before} kB, then {after} kB");
+    assert!(after >= before + 58_000, "{before} kB, then {after} kB");
 }

@@ -139,14 +139,17 @@ fn convolutions() {
     let kernel = array(&w, &[1, 2, 1], &[1f64, 10.0]);
     let plain = value::<f64>(&w, conv(vec![1], vec![1], 1, false), &[&x, &kernel]).unwrap();
     assert_eq!(plain, [21.0, 32.0, 43.0]);
+    let dilated = value::<f64>(&w, conv(vec![2], vec![1], 1, false), &[&x, &kernel]).unwrap();
+    assert_eq!(dilated, [31.0, 42.0]);
+    let dilated = value::<f64>(&w, conv(vec![1], vec![2], 1, false), &[&x, &kernel]).unwrap();
+    assert_eq!(dilated, [1.0, 20.0, 2.0, 30.0, 3.0, 40.0]);
+    // What is left to MLX is what it has for this type.
     for _ in 0..100 {
-        for op in [
-            conv(vec![2], vec![1], 1, false),
-            conv(vec![1], vec![2], 1, false),
-            conv(vec![1], vec![1], 1, true),
-        ] {
-            assert_eq!(failure(&w, op, &[&x, &kernel]).kind(), "invalid_argument");
-        }
+        let flipped = conv(vec![1], vec![1], 1, true);
+        assert_eq!(
+            failure(&w, flipped, &[&x, &kernel]).kind(),
+            "invalid_argument"
+        );
     }
 }
 
