@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::plan::Dims;
-use crate::kernel::Registers;
+use crate::kernel::{Registers, TILE};
 
 type Strides = SmallVec<[i64; 4]>;
 
@@ -16,6 +16,29 @@ enum Layout {
     Rows,
     /// So many numbers apart along each axis.
     Strided(Strides),
+}
+
+/// Numbers that are brought together at once, of operands that do not lie as the elements do. Those of
+/// some rows of a transposed operand share what a cache reads together.
+const AHEAD: usize = 32 * TILE;
+
+/// What a register has of an operand.
+pub(super) struct Held {
+    /// Where the number lies that the register is full of, if it is.
+    filled: *const u8,
+    /// Numbers that were brought together, and which.
+    numbers: Vec<u64>,
+    range: Range<usize>,
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        Self {
+            filled: std::ptr::null(),
+            numbers: Vec::new(),
+            range: 0..0,
+        }
+    }
 }
 
 /// An operand, broadcast to the shape of what is computed.
@@ -58,18 +81,19 @@ impl Source {
         self.data
     }
 
-    /// Brings the numbers of some elements, at most a tile, into a register. `filled` is where the
-    /// number lies that the register is full of, if it is.
+    /// Brings the numbers of some elements, at most a tile, into a register. Those up to `end` come
+    /// next. What is `held` is of this operand and register.
     ///
     /// # Safety
-    /// The operand must have a number for each of the elements, for as long as the register is read,
-    /// and no step may write the register.
+    /// The operand must have a number for each of the elements and up to `end`, for as long as the
+    /// register is read, as must `held`, and no step may write the register.
     pub(super) unsafe fn load(
         &self,
         registers: &mut Registers,
         register: usize,
         range: Range<usize>,
-        filled: &mut *const u8,
+        end: usize,
+        held: &mut Held,
     ) {
         let from = match &self.layout {
             Layout::One => self.data,
@@ -78,10 +102,11 @@ impl Source {
                 let cursor = Cursor::new(&self.dims, strides, range.start);
                 let from = cursor.place(self);
                 if cursor.left() < range.len() || !matches!(cursor.stride(), 0 | 1) {
-                    let place = registers.hold(register, range.len() * self.size);
-                    *filled = std::ptr::null();
                     // SAFETY: as the caller says.
-                    return unsafe { self.gather(cursor, place) };
+                    let from = unsafe { self.ahead(strides, range, end, held) };
+                    held.filled = std::ptr::null();
+                    // SAFETY: they are aligned and only read: no step writes an operand.
+                    return unsafe { registers.place(register, from.cast_mut()) };
                 }
                 from
             }
@@ -92,12 +117,12 @@ impl Source {
             Layout::Strided(strides) => strides.last() == Some(&0),
         };
         if is_one {
-            if *filled != from {
+            if held.filled != from {
                 // SAFETY: there is a number of that size.
                 registers.fill(register, unsafe {
                     std::slice::from_raw_parts(from, self.size)
                 });
-                *filled = from;
+                held.filled = from;
             }
         } else if from.addr().is_multiple_of(self.size) {
             // SAFETY: they are aligned and only read: no step writes an operand.
@@ -107,6 +132,31 @@ impl Source {
             // SAFETY: the operand has so many numbers there.
             place.copy_from_slice(unsafe { std::slice::from_raw_parts(from, place.len()) });
         }
+    }
+
+    /// Where the numbers of some elements lie together, brought there with those that come next.
+    ///
+    /// # Safety
+    /// As `load` says.
+    unsafe fn ahead(
+        &self,
+        strides: &[i64],
+        range: Range<usize>,
+        end: usize,
+        held: &mut Held,
+    ) -> *const u8 {
+        if range.start < held.range.start || held.range.end < range.end {
+            held.range = range.start..end.min(range.start + AHEAD).max(range.end);
+            let len = held.range.len() * self.size;
+            held.numbers.resize(len.div_ceil(size_of::<u64>()), 0);
+            // SAFETY: there are so many bytes, of plain numbers.
+            let place =
+                unsafe { std::slice::from_raw_parts_mut(held.numbers.as_mut_ptr().cast(), len) };
+            // SAFETY: as the caller says.
+            unsafe { self.gather(strides, held.range.start, place) };
+        }
+        let before = (range.start - held.range.start) * self.size;
+        held.numbers.as_ptr().cast::<u8>().wrapping_add(before)
     }
 
     /// Where the numbers of some elements lie one after the other: where they are, if they do so there.
@@ -133,24 +183,74 @@ impl Source {
             }
         };
         // SAFETY: as the caller says.
-        unsafe { self.gather(Cursor::new(&self.dims, strides, range.start), place) };
+        unsafe { self.gather(strides, range.start, place) };
         held.as_ptr().cast()
     }
 
-    /// Copies numbers from wherever they lie, until the place is full.
+    /// Copies the numbers of elements from the first on, wherever they lie, until the place is full.
     ///
     /// # Safety
     /// The operand must have a number for each element.
-    unsafe fn gather(&self, cursor: Cursor, place: &mut [u8]) {
+    unsafe fn gather(&self, strides: &[i64], first: usize, place: &mut [u8]) {
         // SAFETY: as the caller says.
         unsafe {
             match self.size {
-                1 => self.numbers::<1>(cursor, place),
-                2 => self.numbers::<2>(cursor, place),
-                4 => self.numbers::<4>(cursor, place),
-                _ => self.numbers::<8>(cursor, place),
+                1 => self.either::<1>(strides, first, place),
+                2 => self.either::<2>(strides, first, place),
+                4 => self.either::<4>(strides, first, place),
+                _ => self.either::<8>(strides, first, place),
             }
         }
+    }
+
+    /// # Safety
+    /// As `gather` says; the numbers have `N` bytes.
+    unsafe fn either<const N: usize>(&self, strides: &[i64], first: usize, place: &mut [u8]) {
+        // SAFETY: as the caller says.
+        unsafe {
+            if !self.columns::<N>(strides, first, place.as_chunks_mut::<N>().0) {
+                self.numbers::<N>(Cursor::new(&self.dims, strides, first), place);
+            }
+        }
+    }
+
+    /// Copies numbers column by column where neighbours of a column lie closer together than those of
+    /// a row, as in what is transposed. Answers whether they do.
+    ///
+    /// # Safety
+    /// As `gather` says; the numbers have `N` bytes.
+    unsafe fn columns<const N: usize>(
+        &self,
+        strides: &[i64],
+        first: usize,
+        numbers: &mut [[u8; N]],
+    ) -> bool {
+        let ([.., height, width], [.., down, across]) = (&self.dims[..], strides) else {
+            return false;
+        };
+        if numbers.is_empty() {
+            return true;
+        }
+        let (height, width) = (*height as usize, *width as usize);
+        let (top, bottom) = (first / width, (first + numbers.len() - 1) / width);
+        if down.abs() >= across.abs() || top == bottom || top / height != bottom / height {
+            return false;
+        }
+        let start = Cursor::new(&self.dims, strides, top * width).place(self);
+        let start = start.cast::<[u8; N]>();
+        // Where the first row and the last one begin and end.
+        let (begin, end) = (first - top * width, first + numbers.len() - bottom * width);
+        for column in 0..width {
+            let from = top + usize::from(column < begin);
+            let to = bottom + usize::from(column < end);
+            for row in from..to {
+                let offset = (row - top) as i64 * down + column as i64 * across;
+                // SAFETY: every element's number is within the operand, as its strides say.
+                numbers[row * width + column - first] =
+                    unsafe { start.offset(offset as isize).read() };
+            }
+        }
+        true
     }
 
     /// # Safety

@@ -9,7 +9,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::Graph;
-use super::operand::Source;
+use super::operand::{Held, Source};
 use super::plan::{Dims, Known, size};
 use super::work::Target;
 use crate::cores;
@@ -611,15 +611,20 @@ impl<'a> Block<'a> {
             .iter()
             .map(|(place, size)| (self.start(*place, *size, class), *size));
         let to: SmallVec<[(*mut u8, usize); 4]> = to.collect();
-        let mut filled: SmallVec<[*const u8; 4]> =
-            SmallVec::from_elem(std::ptr::null(), sources.len());
+        let mut held: SmallVec<[Held; 4]> = sources.iter().map(|_| Held::new()).collect();
         for start in all.clone().step_by(TILE) {
             let tile = start..all.end.min(start + TILE);
             for (register, source) in sources.iter().enumerate() {
                 // SAFETY: operands and places have a number for each element or row of the block, and
                 // nothing that a phase reads is written by it.
                 unsafe {
-                    source.load(registers, register, tile.clone(), &mut filled[register]);
+                    source.load(
+                        registers,
+                        register,
+                        tile.clone(),
+                        all.end,
+                        &mut held[register],
+                    );
                 }
             }
             for (output, (data, size)) in part.outputs.iter().zip(&to) {

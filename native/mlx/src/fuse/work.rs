@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mlx_ffi as ffi;
 use smallvec::SmallVec;
 
-use super::operand::Source;
+use super::operand::{Held, Source};
 use super::plan::{Dims, size};
 use super::rows::{Operand, Rows};
 use crate::array::Array;
@@ -185,7 +185,7 @@ impl Work {
         let direct = direct(part, &sources, targets);
         let range = |range: Range<usize>| {
             let mut registers = kernel.registers(0);
-            let mut filled = vec![std::ptr::null(); sources.len()];
+            let mut held: Vec<Held> = sources.iter().map(|_| Held::new()).collect();
             for first in range.clone().step_by(TILE) {
                 let tile = first..range.end.min(first + TILE);
                 for (register, source) in sources.iter().enumerate() {
@@ -196,7 +196,8 @@ impl Work {
                             &mut registers,
                             register,
                             tile.clone(),
-                            &mut filled[register],
+                            range.end,
+                            &mut held[register],
                         );
                     }
                 }
@@ -321,6 +322,13 @@ mod tests {
         // A scalar, and tiles that are not full.
         check(&[], (3, &[]), (1, &[]));
         check(&[2, 150], (0, &[150, 1]), (0, &[1, 2]));
+        // Columns of more than one tile, of several matrices, backwards, and of more than are held.
+        check(&[15, 170], (0, &[170, 1]), (0, &[1, 15]));
+        check(&[3, 30, 40], (0, &[1200, 40, 1]), (0, &[1200, 1, 30]));
+        check(&[40, 30], (1199, &[-1, -40]), (0, &[2, 80]));
+        if cfg!(not(miri)) {
+            check(&[300, 400], (0, &[1, 300]), (0, &[400, 1]));
+        }
     }
 
     #[test]
