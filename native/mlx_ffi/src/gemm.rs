@@ -1,5 +1,5 @@
-//! BLAS's matrix products and triangular systems themselves, on the thread that asks. OpenBLAS's own threads are to do
-//! nothing: see `blas`.
+//! BLAS's matrix products and triangular systems themselves, on the thread that asks. OpenBLAS's own
+//! threads are to do nothing: see `blas`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
