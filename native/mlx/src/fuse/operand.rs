@@ -21,6 +21,9 @@ enum Layout {
 /// Numbers that are brought together at once, of operands that do not lie as the elements do. Those of
 /// some rows of a transposed operand share what a cache reads together.
 const AHEAD: usize = 32 * TILE;
+/// Rows and columns of a transposed operand that are copied before the next ones.
+const HIGH: usize = 8;
+const WIDE: usize = 16;
 
 /// What a register has of an operand.
 pub(super) struct Held {
@@ -206,57 +209,73 @@ impl Source {
     /// # Safety
     /// As `gather` says; the numbers have `N` bytes.
     unsafe fn either<const N: usize>(&self, strides: &[i64], first: usize, place: &mut [u8]) {
+        let (numbers, _) = place.as_chunks_mut::<N>();
+        let end = first + numbers.len();
+        let cursor = |first| Cursor::new(&self.dims, strides, first);
+        let Some(rows) = self.transposed(strides, first..end) else {
+            // SAFETY: as the caller says.
+            return unsafe { self.numbers::<N>(cursor(first), numbers) };
+        };
+        let (before, numbers) = numbers.split_at_mut(rows.start - first);
+        let (whole, after) = numbers.split_at_mut(rows.len());
         // SAFETY: as the caller says.
         unsafe {
-            if !self.columns::<N>(strides, first, place.as_chunks_mut::<N>().0) {
-                self.numbers::<N>(Cursor::new(&self.dims, strides, first), place);
-            }
+            self.numbers::<N>(cursor(first), before);
+            self.columns::<N>(strides, rows.start, whole);
+            self.numbers::<N>(cursor(rows.end), after);
         }
     }
 
-    /// Copies numbers column by column where neighbours of a column lie closer together than those of
-    /// a row, as in what is transposed. Answers whether they do.
+    /// The elements of a range in whole rows of a matrix, where neighbours of a column lie closer
+    /// together than those of a row, and there are several.
+    fn transposed(&self, strides: &[i64], range: Range<usize>) -> Option<Range<usize>> {
+        let ([.., height, width], [.., down, across]) = (&self.dims[..], strides) else {
+            return None;
+        };
+        let (height, width) = (*height as usize, *width as usize);
+        if down.abs() >= across.abs() || width == 0 {
+            return None;
+        }
+        let (top, bottom) = (range.start.div_ceil(width), range.end / width);
+        let is_one = top + 1 < bottom && top / height == (bottom - 1) / height;
+        is_one.then_some(top * width..bottom * width)
+    }
+
+    /// Copies whole rows of a matrix in blocks, of which a cache holds what is read and what is
+    /// written.
     ///
     /// # Safety
-    /// As `gather` says; the numbers have `N` bytes.
+    /// As `gather` says; the numbers have `N` bytes, and their rows are of one matrix.
     unsafe fn columns<const N: usize>(
         &self,
         strides: &[i64],
         first: usize,
         numbers: &mut [[u8; N]],
-    ) -> bool {
-        let ([.., height, width], [.., down, across]) = (&self.dims[..], strides) else {
-            return false;
+    ) {
+        let ([.., width], [.., down, across]) = (&self.dims[..], strides) else {
+            return;
         };
-        if numbers.is_empty() {
-            return true;
-        }
-        let (height, width) = (*height as usize, *width as usize);
-        let (top, bottom) = (first / width, (first + numbers.len() - 1) / width);
-        if down.abs() >= across.abs() || top == bottom || top / height != bottom / height {
-            return false;
-        }
-        let start = Cursor::new(&self.dims, strides, top * width).place(self);
-        let start = start.cast::<[u8; N]>();
-        // Where the first row and the last one begin and end.
-        let (begin, end) = (first - top * width, first + numbers.len() - bottom * width);
-        for column in 0..width {
-            let from = top + usize::from(column < begin);
-            let to = bottom + usize::from(column < end);
-            for row in from..to {
-                let offset = (row - top) as i64 * down + column as i64 * across;
-                // SAFETY: every element's number is within the operand, as its strides say.
-                numbers[row * width + column - first] =
-                    unsafe { start.offset(offset as isize).read() };
+        let (width, down, across) = (*width as usize, *down as isize, *across as isize);
+        let from = Cursor::new(&self.dims, strides, first).place(self);
+        let from = from.cast::<[u8; N]>();
+        for (block, rows) in numbers.chunks_mut(HIGH * width).enumerate() {
+            let from = from.wrapping_offset((block * HIGH) as isize * down);
+            for left in (0..width).step_by(WIDE) {
+                for column in left..width.min(left + WIDE) {
+                    let from = from.wrapping_offset(column as isize * across);
+                    let to = rows[column..].iter_mut().step_by(width);
+                    for (row, number) in to.enumerate() {
+                        // SAFETY: every element's number is within the operand, as its strides say.
+                        *number = unsafe { from.wrapping_offset(row as isize * down).read() };
+                    }
+                }
             }
         }
-        true
     }
 
     /// # Safety
     /// As `gather` says; the numbers have `N` bytes.
-    unsafe fn numbers<const N: usize>(&self, mut cursor: Cursor, place: &mut [u8]) {
-        let (mut numbers, _) = place.as_chunks_mut::<N>();
+    unsafe fn numbers<const N: usize>(&self, mut cursor: Cursor, mut numbers: &mut [[u8; N]]) {
         while !numbers.is_empty() {
             let run = numbers.len().min(cursor.left());
             let (now, later) = numbers.split_at_mut(run);
